@@ -314,7 +314,7 @@ pub struct Measured {
     pub write: Option<Latency>,
     /// Where the time went, as far as that is known on this side.
     pub stages: Stages,
-    /// Processor time of this process, in seconds.
+    /// Processor time of this process while it was measured, in seconds.
     pub processor_s: f64,
     /// Times that the unit had no room for a command.
     pub busy: u64,

@@ -5,6 +5,7 @@ mod double;
 mod fill;
 pub(crate) mod monitor;
 pub(crate) mod plan;
+mod processor;
 pub(crate) mod recorder;
 mod source;
 pub(crate) mod split;
@@ -17,9 +18,10 @@ use std::thread;
 pub(crate) use self::fill::{Filled, fill};
 use self::monitor::{Monitor, Phase};
 use self::plan::{Disk, Plan};
+use self::processor::Processor;
 use self::recorder::Recorder;
 use self::split::{Log, SessionName, TargetTimes};
-use self::worker::{Done, Worker};
+use self::worker::{Done, Shared, Worker};
 use crate::endpoint::{Endpoint, Local, Session, SessionDisk};
 use crate::{Ending, LabError, Measured, Negotiated};
 
@@ -45,10 +47,12 @@ pub fn bench(plan: &Plan, monitor: &Monitor) -> Result<Carried, LabError> {
     // What is there before is of others.
     let times = plan.target_times.as_deref().map(TargetTimes::from_now).transpose()?;
     let gate = Gate { barrier: Barrier::new(plan.workers as usize), is_closed: AtomicBool::new(false) };
+    let processor = Processor::new(plan.workers);
+    let shared = Shared { monitor, processor: &processor };
     let results = thread::scope(|scope| {
         let spawn = |number| {
             let gate = &gate;
-            let run = move || carry_out(plan, monitor, number, gate);
+            let run = move || carry_out(plan, shared, number, gate);
             let name = format!("bench-{number}");
             let spawned = thread::Builder::new().name(name).spawn_scoped(scope, run);
             if spawned.is_err() {
@@ -135,13 +139,13 @@ impl Gate {
     }
 }
 
-fn carry_out(plan: &Plan, monitor: &Monitor, number: u32, gate: &Gate) -> Part {
+fn carry_out(plan: &Plan, shared: Shared<'_>, number: u32, gate: &Gate) -> Part {
     match &plan.disk {
         Disk::Unit { options, lun } => {
             // A plan has far fewer workers.
             let options = options.beside(number as u16);
             let disk = SessionDisk::one(&options, *lun, plan.block_bytes);
-            through(Session::open(&disk), plan, monitor, number, gate)
+            through(Session::open(&disk), plan, shared, number, gate)
         }
         Disk::Units { options, luns, unit_bytes } => {
             let options = options.beside(number as u16);
@@ -151,9 +155,9 @@ fn carry_out(plan: &Plan, monitor: &Monitor, number: u32, gate: &Gate) -> Part {
                 unit_bytes: *unit_bytes,
                 block_bytes: plan.block_bytes,
             };
-            through(Session::open(&disk), plan, monitor, number, gate)
+            through(Session::open(&disk), plan, shared, number, gate)
         }
-        Disk::Local(volume) => through(Local::open(volume), plan, monitor, number, gate),
+        Disk::Local(volume) => through(Local::open(volume), plan, shared, number, gate),
     }
 }
 
@@ -161,10 +165,11 @@ fn carry_out(plan: &Plan, monitor: &Monitor, number: u32, gate: &Gate) -> Part {
 fn through<E: Endpoint>(
     opened: Result<E, LabError>,
     plan: &Plan,
-    monitor: &Monitor,
+    shared: Shared<'_>,
     number: u32,
     gate: &Gate,
 ) -> Part {
+    let monitor = shared.monitor;
     let prepared = opened.and_then(|mut endpoint| {
         let ledger = plan.ledger(number)?;
         let mut filled = Filled::Whole;
@@ -190,7 +195,7 @@ fn through<E: Endpoint>(
     }
     monitor.enter(Phase::WarmingUp);
     let negotiated = endpoint.negotiated();
-    let worker = Worker::new(plan, monitor, number, endpoint, ledger, negotiated.as_ref())?;
+    let worker = Worker::new(plan, shared, number, endpoint, ledger, negotiated.as_ref())?;
     let Done { endpoint, recorder, log, is_abandoned } = worker.run();
     let log = endpoint.session_name().zip(log);
     if is_abandoned {

@@ -78,7 +78,7 @@ pub(crate) struct Recorder {
     pub(crate) measured: Duration,
     /// How long after that the last operation that counts ended.
     pub(crate) drained: Duration,
-    /// Processor time of the whole process meanwhile; 0 with all but one worker.
+    /// Processor time of the whole process meanwhile; 0 with all but the last worker.
     pub(crate) processor: Duration,
 }
 

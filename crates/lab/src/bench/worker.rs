@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use lunette_workload::model::Settings;
 use lunette_workload::{Kind, Ledger, Operation, content};
-use rustix::time::{ClockId, clock_gettime};
 
 use super::monitor::{Monitor, Phase};
 use super::plan::{Plan, Until};
+use super::processor::Processor;
 use super::recorder::Recorder;
 use super::source::{Arrival, Source};
 use super::split::{Log, Own};
@@ -44,6 +44,13 @@ pub(crate) struct Done<E> {
     pub(crate) is_abandoned: bool,
 }
 
+/// What all workers of a plan have together.
+#[derive(Clone, Copy)]
+pub(crate) struct Shared<'a> {
+    pub(crate) monitor: &'a Monitor,
+    pub(crate) processor: &'a Processor,
+}
+
 /// See the module's documentation. All times are of the endpoint's clock.
 pub(crate) struct Worker<'a, E: Endpoint> {
     endpoint: E,
@@ -64,7 +71,11 @@ pub(crate) struct Worker<'a, E: Endpoint> {
     recorder: Recorder,
     /// What is to be joined with the target's times, and what decides whether a write needs R2Ts.
     log: Option<(Log, Settings)>,
-    is_first: bool,
+    processor: &'a Processor,
+    /// Things have begun to count.
+    is_begun: bool,
+    /// Nothing counts any more but what is under way.
+    is_over: bool,
     /// When the workload starts.
     start: Duration,
     /// From when on things count.
@@ -72,8 +83,6 @@ pub(crate) struct Worker<'a, E: Endpoint> {
     /// Until when, where that is a time.
     end: Option<Duration>,
     count: Option<u64>,
-    /// Processor time of the process when things began to count.
-    processor: Option<Duration>,
     /// When the last one began of those that count in an open loop.
     last_begun: Duration,
     last_done: Duration,
@@ -82,7 +91,7 @@ pub(crate) struct Worker<'a, E: Endpoint> {
 impl<'a, E: Endpoint> Worker<'a, E> {
     pub(crate) fn new(
         plan: &'a Plan,
-        monitor: &'a Monitor,
+        shared: Shared<'a>,
         number: u32,
         endpoint: E,
         ledger: Option<Ledger>,
@@ -108,17 +117,18 @@ impl<'a, E: Endpoint> Worker<'a, E> {
             refused: Vec::new(),
             recorder: Recorder::new(plan.interval),
             log,
-            is_first: number == 0,
+            processor: shared.processor,
+            is_begun: false,
+            is_over: false,
             start,
             begin,
             end,
             count: plan.count(number),
-            processor: None,
             last_begun: begin,
             last_done: begin,
             endpoint,
             plan,
-            monitor,
+            monitor: shared.monitor,
         })
     }
 
@@ -158,9 +168,10 @@ impl<'a, E: Endpoint> Worker<'a, E> {
                 return None;
             }
         }
-        if self.processor.is_none() && now >= self.begin {
+        if !self.is_begun && now >= self.begin {
             self.monitor.enter(Phase::Measuring);
-            self.processor = Some(processor_time());
+            self.is_begun = true;
+            self.processor.begin();
         }
         self.send_refused();
         let mut timeout = PATIENCE;
@@ -187,7 +198,11 @@ impl<'a, E: Endpoint> Worker<'a, E> {
                 Next::Never => break,
             }
         }
-        if self.processor.is_none() {
+        let begins_more = self.intended(now).is_some_and(|intended| !self.is_enough(now, intended));
+        if self.end.is_some_and(|end| now >= end) && !begins_more {
+            self.be_over();
+        }
+        if !self.is_begun {
             timeout = timeout.min(self.begin.saturating_sub(now));
         }
         if let Some(end) = self.end.filter(|end| *end > now) {
@@ -198,28 +213,36 @@ impl<'a, E: Endpoint> Worker<'a, E> {
 
     /// What is to begin now.
     fn next(&mut self, now: Duration) -> Next {
-        let intended = match (&self.held, self.source.arrival()) {
-            (Some((_, intended)), _) => *intended,
-            (None, Arrival::Now) => now,
-            (None, Arrival::At(arrival)) => self.start.saturating_add(arrival),
-            (None, Arrival::Never) => return Next::Never,
-        };
-        let to_count = (self.slots.len() - self.free.len() - self.of_warm_up) as u64;
-        let is_enough = match (self.end, self.count) {
-            // What was to begin before the end is not left out because the disk is slow, for a while.
-            (Some(end), _) if self.is_open => intended >= end || now >= end.saturating_add(GRACE),
-            (Some(end), _) => now >= end,
-            (None, Some(count)) => self.recorder.operations() + to_count >= count && now >= self.begin,
-            (None, None) => false,
-        };
-        if is_enough {
+        let Some(intended) = self.intended(now).filter(|intended| !self.is_enough(now, *intended)) else {
             return Next::Never;
-        }
+        };
         if intended > now {
             return Next::NotBefore(intended);
         }
         let next = self.held.take().or_else(|| Some((self.source.take()?, intended)));
         next.map_or(Next::Never, |(operation, intended)| self.unless_in_the_way(operation, intended))
+    }
+
+    /// When the next one is to begin, if there is one.
+    fn intended(&self, now: Duration) -> Option<Duration> {
+        match (&self.held, self.source.arrival()) {
+            (Some((_, intended)), _) => Some(*intended),
+            (None, Arrival::Now) => Some(now),
+            (None, Arrival::At(arrival)) => Some(self.start.saturating_add(arrival)),
+            (None, Arrival::Never) => None,
+        }
+    }
+
+    /// Whether the next one, which was to begin then, is no longer to begin now.
+    fn is_enough(&self, now: Duration, intended: Duration) -> bool {
+        let to_count = (self.slots.len() - self.free.len() - self.of_warm_up) as u64;
+        match (self.end, self.count) {
+            // What was to begin before the end is not left out because the disk is slow, for a while.
+            (Some(end), _) if self.is_open => intended >= end || now >= end.saturating_add(GRACE),
+            (Some(end), _) => now >= end,
+            (None, Some(count)) => self.recorder.operations() + to_count >= count && now >= self.begin,
+            (None, None) => false,
+        }
     }
 
     fn unless_in_the_way(&mut self, operation: Operation, intended: Duration) -> Next {
@@ -326,12 +349,22 @@ impl<'a, E: Endpoint> Worker<'a, E> {
             self.last_done = self.last_done.max(moments.done);
             let since_begin = moments.done.saturating_sub(self.begin);
             self.recorder.record(operation.kind, operation.length_bytes, intended, moments, since_begin);
+            if self.is_full() {
+                self.be_over();
+            }
         } else if moments.done >= self.begin
             && (self.is_full() || self.end.is_some_and(|end| moments.done >= end))
         {
             self.recorder.leave_out(moments.done.saturating_sub(intended));
         }
         Some(operation.length_bytes)
+    }
+
+    /// What is measured ends here; the processor time is not of what is waited for after it.
+    fn be_over(&mut self) {
+        if !std::mem::replace(&mut self.is_over, true) {
+            self.recorder.processor = self.processor.end();
+        }
     }
 
     /// A closed loop is measured by what ends meanwhile, an open one by what was to begin meanwhile.
@@ -374,9 +407,7 @@ impl<'a, E: Endpoint> Worker<'a, E> {
         }
         let drained = self.last_done.saturating_sub(until.max(self.begin));
         self.recorder.end(until.saturating_sub(self.begin), drained);
-        if let Some(before) = self.processor.filter(|_| self.is_first) {
-            self.recorder.processor = processor_time().saturating_sub(before);
-        }
+        self.be_over();
         self.recorder.losses = self.endpoint.losses();
         let is_abandoned = self.free.len() < self.slots.len();
         Done {
@@ -406,17 +437,12 @@ fn describe(operation: &Operation) -> String {
     format!("a {verb} of {} bytes at byte {}", operation.length_bytes, operation.offset_bytes)
 }
 
-/// Of the whole process.
-fn processor_time() -> Duration {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    Duration::try_from(time).unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Instant;
 
     use super::super::double::{At, Double, Over};
+    use super::super::processor;
     use super::*;
     use crate::bench::plan::{Disk, Work};
     use lunette_initiator::{Lun, TargetUrl};
@@ -446,6 +472,12 @@ mod tests {
         }
     }
 
+    /// Carries out the plan of one worker.
+    fn run<E: Endpoint>(plan: &Plan, monitor: &Monitor, endpoint: E, ledger: Option<Ledger>) -> Done<E> {
+        let shared = Shared { monitor, processor: &Processor::new(1) };
+        Worker::new(plan, shared, 0, endpoint, ledger, None).expect("a worker").run()
+    }
+
     /// One second that does not count and three that do, where everything ends after so long; when that was over, whether
     /// something was left, and the longest time of what did not count, in seconds.
     fn ends(until: Duration, patience: Option<Duration>) -> (u64, bool, u64) {
@@ -455,8 +487,7 @@ mod tests {
             at.now += timeout.max(Duration::from_millis(1));
             if at.now >= until { at.all_good() } else { Vec::new() }
         });
-        let worker = Worker::new(&plan, &monitor, 0, slow, None, None).expect("a worker");
-        let done = worker.run();
+        let done = run(&plan, &monitor, slow, None);
         let Done { recorder, endpoint, is_abandoned, .. } = done;
         assert_eq!((recorder.measured, monitor.phase()), (S(3), Phase::Ending));
         assert_eq!((recorder.operations(), recorder.under_way), (0, 4));
@@ -493,7 +524,7 @@ mod tests {
             100 => End::Again,
             _ => End::Good,
         });
-        let done = Worker::new(&plan, &monitor, 0, endpoint, None, None).expect("a worker").run();
+        let done = run(&plan, &monitor, endpoint, None);
         assert_eq!((done.recorder.busy, done.recorder.again, done.recorder.operations()), (100, 1, 1));
         assert!(!monitor.is_stopped(), "nothing has failed");
     }
@@ -521,42 +552,38 @@ mod tests {
 
     #[test]
     fn the_rate_of_an_open_loop_is_of_the_time_in_which_it_was_to_begin() {
-        let run = |plan: &Plan, latency: &dyn Fn(u32) -> Duration| {
-            let monitor = Monitor::default();
-            let worker = Worker::new(plan, &monitor, 0, taking(latency), None, None).expect("a worker");
-            let recorder = worker.run().recorder;
+        let told = |plan: &Plan, latency: &dyn Fn(u32) -> Duration| {
+            let recorder = run(plan, &Monitor::default(), taking(latency), None).recorder;
             assert_eq!(recorder.steps.iter().map(|step| step.operations).sum::<u64>(), recorder.operations());
             (recorder.operations(), recorder.measured, recorder.drained)
         };
         let plan = Plan { depth: 64, ..evenly(plan(Until::Time(S(3)), Percent::ALL), 100.0) };
         let ms = Duration::from_millis;
-        assert_eq!(run(&plan, &|_| ms(5)), (300, S(3), Duration::ZERO));
+        assert_eq!(told(&plan, &|_| ms(5)), (300, S(3), Duration::ZERO));
         // The last one was to begin 10 ms before the end.
-        assert_eq!(run(&plan, &|_| ms(200)), (300, S(3), ms(190)));
+        assert_eq!(told(&plan, &|_| ms(200)), (300, S(3), ms(190)));
         // One of the first that count takes very long.
-        assert_eq!(run(&plan, &|number| if number == 110 { S(60) } else { ms(5) }), (300, S(3), ms(57_100)));
+        assert_eq!(told(&plan, &|number| if number == 110 { S(60) } else { ms(5) }), (300, S(3), ms(57_100)));
         // Half of what comes has no room, and for a second what came in time still begins: 50 a second do.
         let much = Plan { depth: 1, warm_up: Duration::ZERO, ..plan };
-        assert_eq!(run(&much, &|_| ms(20)), (200, ms(3980), ms(20)));
+        assert_eq!(told(&much, &|_| ms(20)), (200, ms(3980), ms(20)));
     }
 
     #[test]
     fn what_had_no_room_is_counted_and_not_made() {
         let plan = Plan { depth: 1, ..evenly(plan(Until::Time(S(99)), Percent::ALL), 1e7) };
-        let (monitor, begun) = (Monitor::default(), Instant::now());
-        let worker = Worker::new(&plan, &monitor, 0, taking(|_| S(200)), None, None).expect("a worker");
+        let begun = Instant::now();
+        let recorder = run(&plan, &Monitor::default(), taking(|_| S(200)), None).recorder;
         // All but the one that had the room.
-        assert_eq!(worker.run().recorder.unserved, 1_000_000_000 - 1);
+        assert_eq!(recorder.unserved, 1_000_000_000 - 1);
         assert!(begun.elapsed() < S(10), "one by one they take minutes");
     }
 
     #[test]
     fn what_is_under_way_from_the_warm_up_keeps_nobody_from_being_counted() {
         let plan = Plan { depth: 64, ..evenly(plan(Until::Count(10), Percent::ALL), 100.0) };
-        let monitor = Monitor::default();
-        let latency = Duration::from_millis(200);
-        let worker = Worker::new(&plan, &monitor, 0, taking(|_| latency), None, None).expect("a worker");
-        let recorder = worker.run().recorder;
+        let endpoint = taking(|_| Duration::from_millis(200));
+        let recorder = run(&plan, &Monitor::default(), endpoint, None).recorder;
         // The last one was to begin 90 ms after the first, and none of them waited for another.
         assert_eq!((recorder.operations(), recorder.measured.as_millis()), (10, 290));
         assert!(recorder.read.latency_ns.max() < 201_000_000, "{}", recorder.read.latency_ns.max());
@@ -564,9 +591,10 @@ mod tests {
 
     #[test]
     fn what_ended_before_anything_counts_was_not_under_way_at_the_end() {
-        let (plan, monitor) = (plan(Until::Count(1), Percent::ALL), Monitor::default());
+        let plan = plan(Until::Count(1), Percent::ALL);
+        let shared = Shared { monitor: &Monitor::default(), processor: &Processor::new(1) };
         let mut worker =
-            Worker::new(&plan, &monitor, 0, scripted(|_| End::Good), None, None).expect("a worker");
+            Worker::new(&plan, shared, 0, scripted(|_| End::Good), None, None).expect("a worker");
         let operation = Operation { kind: Kind::Read, offset_bytes: 0, length_bytes: 4096 };
         let under_way = [1000, 999, 1001].map(|ms| {
             let done = Duration::from_millis(ms);
@@ -575,6 +603,41 @@ mod tests {
             worker.recorder.under_way
         });
         assert_eq!((worker.recorder.operations(), under_way), (1, [0, 0, 1]));
+    }
+
+    #[test]
+    fn processor_time_is_of_what_is_measured() {
+        let much = Duration::from_millis(300);
+        let work = || {
+            let until = processor::now() + much;
+            while processor::now() < until {}
+        };
+        let plan = Plan { warm_up: Duration::ZERO, depth: 1, ..plan(Until::Time(S(1)), Percent::ALL) };
+        let took = |plan: &Plan, processor: &Processor, number| {
+            let monitor = Monitor::default();
+            let shared = Shared { monitor: &monitor, processor };
+            let endpoint = Double::new(|at, timeout| {
+                at.now += timeout.max(Duration::from_millis(1));
+                if at.now > S(2) {
+                    work();
+                    return at.all_good();
+                }
+                if plan.until == Until::Count(2) { at.all_good() } else { Vec::new() }
+            });
+            let worker = Worker::new(plan, shared, number, endpoint, None, None).expect("a worker");
+            worker.run().recorder.processor
+        };
+        for plan in [plan.clone(), evenly(plan.clone(), 10.0)] {
+            let took = took(&plan, &Processor::new(1), 0);
+            assert!(took < much, "what ends after the end took it: {took:?}");
+        }
+        // The first one has nothing more to do when the second one begins.
+        let plan = Plan { workers: 2, until: Until::Count(2), ..plan };
+        let processor = Processor::new(2);
+        assert_eq!(took(&plan, &processor, 0), Duration::ZERO);
+        work();
+        let took = took(&plan, &processor, 1);
+        assert!(took >= much, "{took:?}");
     }
 
     #[test]
@@ -593,7 +656,7 @@ mod tests {
             }
             End::Good
         });
-        let done = Worker::new(&plan, &monitor, 0, endpoint, Some(ledger), None).expect("a worker").run();
+        let done = run(&plan, &monitor, endpoint, Some(ledger));
         assert!(!done.is_abandoned);
         drop(done);
         assert_eq!(ends, 3, "the one that was under way was the last");
