@@ -3,6 +3,7 @@
 #[cfg(test)]
 mod double;
 mod fill;
+mod gate;
 pub(crate) mod monitor;
 pub(crate) mod plan;
 mod processor;
@@ -11,11 +12,12 @@ mod source;
 pub(crate) mod split;
 mod worker;
 
-use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
+use std::time::Duration;
 
 pub(crate) use self::fill::{Filled, fill};
+use self::gate::{Gate, Place};
 use self::monitor::{Monitor, Phase};
 use self::plan::{Disk, Plan};
 use self::processor::Processor;
@@ -24,6 +26,9 @@ use self::split::{Log, SessionName, TargetTimes};
 use self::worker::{Done, Shared, Worker};
 use crate::endpoint::{Endpoint, Local, Session, SessionDisk};
 use crate::{Ending, LabError, Measured, Negotiated};
+
+/// How often who waits for a session looks whether the measurement is to end.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// What came of a plan.
 #[derive(Debug)]
@@ -46,20 +51,15 @@ pub fn bench(plan: &Plan, monitor: &Monitor) -> Result<Carried, LabError> {
     monitor.begin();
     // What is there before is of others.
     let times = plan.target_times.as_deref().map(TargetTimes::from_now).transpose()?;
-    let gate = Gate { barrier: Barrier::new(plan.workers as usize), is_closed: AtomicBool::new(false) };
+    let gate = Gate::new(plan.workers);
     let processor = Processor::new(plan.workers);
     let shared = Shared { monitor, processor: &processor };
     let results = thread::scope(|scope| {
         let spawn = |number| {
-            let gate = &gate;
-            let run = move || carry_out(plan, shared, number, gate);
-            let name = format!("bench-{number}");
-            let spawned = thread::Builder::new().name(name).spawn_scoped(scope, run);
-            if spawned.is_err() {
-                // Those that are there must not wait for one that is not.
-                gate.refuse(plan.workers - number);
-            }
-            spawned
+            // Where there is no thread its place is let go of, and nobody waits for it.
+            let place = gate.place();
+            let run = move || carry_out(plan, shared, number, place);
+            thread::Builder::new().name(format!("bench-{number}")).spawn_scoped(scope, run)
         };
         let mut threads = Vec::new();
         for number in 0..plan.workers {
@@ -112,52 +112,46 @@ fn conclude(
     Ok(Carried { measured, ending: monitor.ending(), negotiated })
 }
 
-/// Where workers wait for each other.
-struct Gate {
-    barrier: Barrier,
-    is_closed: AtomicBool,
-}
-
-impl Gate {
-    /// Waits for all; false if one of them is not ready.
-    fn pass(&self, is_ready: bool) -> bool {
-        if !is_ready {
-            self.is_closed.store(true, Ordering::Relaxed);
-        }
-        self.barrier.wait();
-        !self.is_closed.load(Ordering::Relaxed)
-    }
-
-    /// Passes in the place of workers that there are not.
-    fn refuse(&self, missing: u32) {
-        self.is_closed.store(true, Ordering::Relaxed);
-        thread::scope(|scope| {
-            for _ in 0..missing {
-                scope.spawn(|| self.barrier.wait());
-            }
-        });
+fn carry_out(plan: &Plan, shared: Shared<'_>, number: u32, place: Place<'_>) -> Part {
+    let (options, luns, unit_bytes) = match &plan.disk {
+        Disk::Unit { options, lun } => (options, vec![*lun], u64::MAX),
+        Disk::Units { options, luns, unit_bytes } => (options, luns.clone(), *unit_bytes),
+        Disk::Local(volume) => return through(Local::open(volume), plan, shared, number, place),
+    };
+    // A plan has far fewer workers.
+    let options = options.beside(number as u16);
+    let block_bytes = plan.block_bytes;
+    let open = move || Session::open(&SessionDisk { options: &options, luns, unit_bytes, block_bytes });
+    match unless_stopped(shared.monitor, open) {
+        Some(session) => through(session, plan, shared, number, place),
+        None => Ok(None),
     }
 }
 
-fn carry_out(plan: &Plan, shared: Shared<'_>, number: u32, gate: &Gate) -> Part {
-    match &plan.disk {
-        Disk::Unit { options, lun } => {
-            // A plan has far fewer workers.
-            let options = options.beside(number as u16);
-            let disk = SessionDisk::one(&options, *lun, plan.block_bytes);
-            through(Session::open(&disk), plan, shared, number, gate)
+/// Opens a session, which may take very long, unless the measurement is to end before: then nobody waits for it, and whatever comes of it
+/// is closed.
+fn unless_stopped(
+    monitor: &Monitor,
+    open: impl FnOnce() -> Result<Session, LabError> + Send + 'static,
+) -> Option<Result<Session, LabError>> {
+    // What nobody takes comes back to who had it opened.
+    let (opened, told) = mpsc::sync_channel(0);
+    let run = move || {
+        if let Err(mpsc::SendError(Ok(session))) = opened.send(open()) {
+            session.close();
         }
-        Disk::Units { options, luns, unit_bytes } => {
-            let options = options.beside(number as u16);
-            let disk = SessionDisk {
-                options: &options,
-                luns: luns.clone(),
-                unit_bytes: *unit_bytes,
-                block_bytes: plan.block_bytes,
-            };
-            through(Session::open(&disk), plan, shared, number, gate)
+    };
+    let spawned = thread::Builder::new().name("bench-login".to_owned()).spawn(run);
+    if let Err(source) = spawned {
+        return Some(Err(LabError::System { what: "a thread", source }));
+    }
+    loop {
+        match told.recv_timeout(LOOK_INTERVAL) {
+            Ok(session) => return Some(session),
+            Err(RecvTimeoutError::Disconnected) => return Some(Err(LabError::Panicked)),
+            Err(RecvTimeoutError::Timeout) if monitor.is_stopped() => return None,
+            Err(RecvTimeoutError::Timeout) => (),
         }
-        Disk::Local(volume) => through(Local::open(volume), plan, shared, number, gate),
     }
 }
 
@@ -167,7 +161,7 @@ fn through<E: Endpoint>(
     plan: &Plan,
     shared: Shared<'_>,
     number: u32,
-    gate: &Gate,
+    place: Place<'_>,
 ) -> Part {
     let monitor = shared.monitor;
     let prepared = opened.and_then(|mut endpoint| {
@@ -180,7 +174,8 @@ fn through<E: Endpoint>(
         Ok((endpoint, ledger, filled))
     });
     // Nobody verifies what was never written.
-    let all_are_ready = gate.pass(matches!(prepared, Ok((_, _, Filled::Whole))));
+    let is_ready = matches!(prepared, Ok((_, _, Filled::Whole)));
+    let all_are_ready = is_ready.then_some(place).is_some_and(|place| place.pass(monitor));
     let (endpoint, ledger, filled) = prepared?;
     if filled != Filled::Whole {
         monitor.fail(Ending::InterruptedFilling);
@@ -204,4 +199,53 @@ fn through<E: Endpoint>(
         endpoint.close();
     }
     Ok(Some(Worked { recorder, negotiated, log }))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::time::Instant;
+
+    use lunette_initiator::{Lun, TargetUrl};
+    use lunette_workload::{Arrivals, Percent, Range, Sizes, Spread, Workload};
+
+    use super::plan::{Until, Work};
+    use super::*;
+
+    #[test]
+    fn a_login_that_takes_long_keeps_nobody_from_stopping() {
+        // Whoever comes is never answered.
+        let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = silent.local_addr().expect("an address").port();
+        let url = format!("iscsi://127.0.0.1:{port}/iqn.2026-11.io.lunette:lab/0");
+        let url: TargetUrl = url.parse().expect("a URL");
+        let sizes = Sizes::one(4096);
+        let workload = Workload { sizes, read: Percent::ALL, random: Percent::ALL, spread: Spread::Uniform };
+        let plan = Plan {
+            disk: Disk::Unit { options: Box::new(url.options()), lun: Lun::default() },
+            block_bytes: 512,
+            range: Range { offset_bytes: 0, length_bytes: 1 << 20 },
+            work: Work::Workload { workload, arrivals: Arrivals::Closed },
+            depth: 1,
+            workers: 2,
+            warm_up: Duration::ZERO,
+            until: Until::Time(Duration::from_secs(1)),
+            verify: false,
+            target_times: None,
+            seed: 1,
+            interval: Duration::from_secs(1),
+            patience: None,
+        };
+        let (monitor, begun) = (Monitor::default(), Instant::now());
+        let carried = thread::scope(|scope| {
+            scope.spawn(|| {
+                thread::sleep(Duration::from_millis(200));
+                monitor.stop();
+            });
+            bench(&plan, &monitor)
+        });
+        let carried = carried.expect("what there is");
+        assert_eq!((carried.ending, carried.measured.operations), (Ending::Interrupted, 0));
+        assert!(begun.elapsed() < Duration::from_secs(10), "a login has 15 s: {:?}", begun.elapsed());
+    }
 }
