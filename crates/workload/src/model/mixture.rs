@@ -24,8 +24,6 @@ pub fn expect_mix(path: &NetworkPath, settings: &Settings, kind: Kind, sizes: &S
         if spent > 0.0 { bytes / spent } else { f64::INFINITY }
     });
     let (limit, bytes_per_s) = least(&limits);
-    // What writes with R2Ts lose where two limits meet.
-    let kept = |expected: &Expected| expected.bytes_per_s / least(&expected.limits).1;
     let kept: f64 = each.iter().map(|(_, part, expected)| part / bytes * kept(expected)).sum();
     let time_s: f64 =
         each.iter().map(|(share, _, expected)| share * expected.command_time.as_secs_f64()).sum();
@@ -38,10 +36,16 @@ pub fn expect_mix(path: &NetworkPath, settings: &Settings, kind: Kind, sizes: &S
     }
 }
 
+/// The share that is left of the least limit where two of them meet, of which writes with R2Ts reach neither.
+fn kept(expected: &Expected) -> f64 {
+    expected.bytes_per_s / least(&expected.limits).1
+}
+
 /// What is to be expected of reads and writes side by side, of which this share reads; and the limit.
 ///
 /// The two directions of a line are taken not to disturb each other, so that each kind may use its own up to its limits;
-/// commands are shared. Where one direction is much narrower they do ([`super::advice::Question::expected`]).
+/// commands are shared. Where one direction is much narrower they do ([`super::advice::Question::expected`]). What writes with
+/// R2Ts lose where two limits meet they lose by their share.
 #[must_use]
 pub fn mixed(read: &Expected, write: &Expected, read_share: f64) -> (f64, Limit) {
     if read_share >= 1.0 {
@@ -61,13 +65,16 @@ pub fn mixed(read: &Expected, write: &Expected, read_share: f64) -> (f64, Limit)
             }
         }
     }
-    lowest
+    let kept = read_share * kept(read) + write_share * kept(write);
+    (lowest.0 * kept, lowest.1)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::CongestionControl;
     use super::super::tests::{assert_near, oc3, solicited, unsolicited};
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn sizes_share_a_window_and_a_line() {
@@ -106,5 +113,45 @@ mod tests {
         let (bytes_per_s, limit) = both(512, 256 << 10, 0.5);
         assert_near(bytes_per_s, 2.0 * 155e6 / 8.0 * 1448.0 / 1500.0);
         assert_eq!(limit, Limit::Link);
+    }
+    #[test]
+    fn writes_among_reads_lose_what_they_lose_alone() {
+        let [read, write] =
+            [Kind::Read, Kind::Write].map(|kind| expect(&oc3(50), &solicited(32), kind, 64 << 10));
+        let of = |share| mixed(&read, &write, share).0 / 1e6;
+        assert_near(of(0.0), 17.30);
+        // The reads take no room from the writes' line, and as many commands as their share.
+        assert_near(of(0.01), 17.49);
+        assert_near(of(0.99), 18.88);
+        assert_near(of(1.0), 18.70);
+    }
+
+    proptest! {
+        #![proptest_config(lunette_cases::cases(500))]
+
+        #[test]
+        fn one_in_a_hundred_of_the_other_kind_makes_no_jump(
+            mbit in 1.0_f64..10_000.0,
+            round_trip_us in 0_u64..300_000,
+            (window, size_kib, is_asked) in (1_u32..300, 1_u32..256, any::<bool>()),
+            loss in prop::sample::select(vec![0.0, 1e-5, 1e-3]),
+            tcp_window_bytes in prop::option::of(1_u64 << 14..1 << 26),
+        ) {
+            let path = NetworkPath {
+                rate_bits_per_s: Some(mbit * 1e6),
+                round_trip: Duration::from_micros(round_trip_us),
+                loss,
+                congestion_control: CongestionControl::Cubic,
+                tcp_window_bytes,
+                ..oc3(0)
+            };
+            let settings = if is_asked { solicited(window) } else { unsolicited(window) };
+            let [read, write] =
+                [Kind::Read, Kind::Write].map(|kind| expect(&path, &settings, kind, size_kib << 10));
+            for (alone, little) in [(0.0, 0.01), (1.0, 0.99)] {
+                let jump = mixed(&read, &write, little).0 / mixed(&read, &write, alone).0 - 1.0;
+                prop_assert!(jump.abs() < 0.015, "{jump} at {alone}");
+            }
+        }
     }
 }
