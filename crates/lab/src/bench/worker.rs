@@ -353,7 +353,7 @@ impl<'a, E: Endpoint> Worker<'a, E> {
                 self.be_over();
             }
         } else if moments.done >= self.begin
-            && (self.is_full() || self.end.is_some_and(|end| moments.done >= end))
+            && (self.is_full() || self.end.is_some_and(|end| moments.queued < end && moments.done >= end))
         {
             self.recorder.leave_out(moments.done.saturating_sub(intended));
         }
@@ -567,6 +567,15 @@ mod tests {
         // Half of what comes has no room, and for a second what came in time still begins: 50 a second do.
         let much = Plan { depth: 1, warm_up: Duration::ZERO, ..plan };
         assert_eq!(told(&much, &|_| ms(20)), (200, ms(3980), ms(20)));
+    }
+
+    #[test]
+    fn what_begins_behind_the_end_was_not_under_way_at_it() {
+        let plan = Plan { depth: 2, warm_up: S(10), ..evenly(plan(Until::Time(S(1)), Percent::ALL), 1000.0) };
+        let ten = Duration::from_millis(10);
+        let recorder = run(&plan, &Monitor::default(), taking(|_| ten), None).recorder;
+        // All that has room is still of the warm-up, also in the second behind the end.
+        assert_eq!((recorder.operations(), recorder.under_way, recorder.unserved), (0, 2, 11_000 - 2400));
     }
 
     #[test]
