@@ -72,6 +72,7 @@ impl Source {
             }
         }
     }
+
     /// How many of the next ones are to begin before this time after the start. Very many random ones are an estimate
     /// ([`Schedule::count_before`]).
     pub(crate) fn count_before(&self, time: Duration) -> u64 {
