@@ -192,6 +192,27 @@ fn a_study_is_run_and_reported() -> Result<()> {
     Ok(())
 }
 
+/// Before anything is measured, and so also where nothing can be.
+#[test]
+fn a_result_is_not_replaced_by_a_part_of_it() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let path = directory.path().to_str().context("a name")?;
+    let file = directory.path().join("lu-trace.json");
+    let cell = |configuration: &str| {
+        let pair = |name: &str, value: &str| Value::from(vec![name, value]);
+        serde_json::json!({ "parameters": [pair("figure", "ms"), pair("configuration", configuration)] })
+    };
+    let kept = serde_json::json!({ "cells": [cell("direct"), cell("campus-iscsi")] }).to_string();
+    fs::write(&file, &kept)?;
+    let part = ["run", "lu-trace", "--quiet", "--only", "configuration=direct", "--output", path];
+    let finished = lab(&part)?;
+    let told = format!("{} has 2 cells, and this run would measure ", file.display());
+    ensure_refused(&finished, "exit status 1", &told)?;
+    ensure!(finished.output.contains("--force replaces it"), "{}", finished.output);
+    assert_eq!(fs::read_to_string(&file)?, kept);
+    Ok(())
+}
+
 #[test]
 fn the_steps_of_chap_are_told_and_files_may_be_anywhere() -> Result<()> {
     let directory = tempfile::tempdir()?;

@@ -1,10 +1,11 @@
 //! `lunette lab`: studies that others have published, repeated on emulated links.
 
+mod kept;
 mod text;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
@@ -124,6 +125,9 @@ pub(crate) struct RunOptions {
     /// Write each result into this directory, as STUDY.json
     #[arg(long, short, value_name = "DIRECTORY")]
     output: Option<PathBuf>,
+    /// Replace results there also where they have cells that this run does not measure
+    #[arg(long, requires = "output")]
+    force: bool,
     /// Tell each result as one line of JSON
     #[arg(long)]
     json: bool,
@@ -191,37 +195,42 @@ fn run_studies(options: &RunOptions) -> Result<(), Failure> {
         fs::create_dir_all(directory).map_err(failed)?;
     }
     let binary = std::env::current_exe().map_err(|error| Failure::new("cannot find this program", &error))?;
+    let scratch = std::path::absolute(&options.scratch)
+        .map_err(|error| Failure::new(format!("--scratch {}", options.scratch.display()), &error))?;
+    let chosen: Vec<&Study> = if options.all {
+        studies().iter().collect()
+    } else {
+        options.studies.iter().map(|named| named.0).collect()
+    };
+    let stops = AtomicBool::new(false);
+    let laboratory = Laboratory {
+        binary: &binary,
+        seed: options.seed,
+        is_quick: options.quick,
+        stops: &stops,
+        scratch: &scratch,
+        only: &options.only,
+        set: &options.set,
+        peers: &options.peers,
+        congestion_control: options.congestion_control.as_deref(),
+        is_proxied: options.proxy,
+        patience: options.patience,
+    };
+    if !options.force {
+        chosen.iter().try_for_each(|study| check_kept(options, &laboratory, study))?;
+    }
     // Before any thread: a process with threads cannot move into a user namespace.
     if !options.proxy {
         acquire_privileges().map_err(|error| {
             Failure::network("there is no emulated network", &error).with_help(PRIVILEGES_HELP)
         })?;
     }
-    let scratch = std::path::absolute(&options.scratch)
-        .map_err(|error| Failure::new(format!("--scratch {}", options.scratch.display()), &error))?;
     let interrupts = Interrupts::watch()?;
-    let chosen: Vec<&Study> = if options.all {
-        studies().iter().collect()
-    } else {
-        options.studies.iter().map(|named| named.0).collect()
-    };
     let (mut first, mut lost) = (None, Vec::new());
     for study in chosen {
         let stops = interrupts.flag();
-        let laboratory = Laboratory {
-            binary: &binary,
-            seed: options.seed,
-            is_quick: options.quick,
-            stops: &stops,
-            scratch: &scratch,
-            only: &options.only,
-            set: &options.set,
-            peers: &options.peers,
-            congestion_control: options.congestion_control.as_deref(),
-            is_proxied: options.proxy,
-            patience: options.patience,
-        };
-        let path = options.output.as_ref().map(|directory| directory.join(format!("{}.json", study.name)));
+        let laboratory = Laboratory { stops: &stops, ..laboratory };
+        let path = options.output.as_deref().map(|directory| path_of(directory, study));
         path.as_deref().map_or(Ok(()), output::check)?;
         let result = match run_one(options, &laboratory, study) {
             Ok(result) => result,
@@ -238,10 +247,9 @@ fn run_studies(options: &RunOptions) -> Result<(), Failure> {
             }
             Err(error) => return Err(failure(study, &error)),
         };
-        let written = path.map_or(Ok(()), |path| output::write(&path, &result, output::Form::Lines));
+        let written = path.map_or(Ok(None), |path| kept::write(&path, &result, options.force));
         tell(options.json, &result, text::text)?;
-        written?;
-        lost.extend(text::lost(&result));
+        lost.extend(text::lost(&result).into_iter().chain(written?));
         if stops.load(Ordering::Relaxed) {
             say("lunette: ended early, on request");
             break;
@@ -252,6 +260,19 @@ fn run_studies(options: &RunOptions) -> Result<(), Failure> {
         None if lost.is_empty() => Ok(()),
         None => Err(Failure::local(lost.join("; "))),
     }
+}
+
+fn path_of(directory: &Path, study: &Study) -> PathBuf {
+    directory.join(format!("{}.json", study.name))
+}
+
+/// Refuses what would leave out cells of a result that is there. What else cannot be had is told when the study is run.
+fn check_kept(options: &RunOptions, laboratory: &Laboratory<'_>, study: &Study) -> Result<(), Failure> {
+    let Some(directory) = &options.output else { return Ok(()) };
+    let Ok(planned) = laboratory.planned(study) else { return Ok(()) };
+    let own = |(name, value): (&str, String)| (name.to_owned(), value);
+    let planned: Vec<_> = planned.into_iter().map(|cell| cell.into_iter().map(own).collect()).collect();
+    kept::check(&path_of(directory, study), &planned)
 }
 
 fn run_one(
@@ -292,7 +313,7 @@ fn failure(study: &Study, error: &LabError) -> Failure {
 fn read(directory: &Path) -> Result<Vec<StudyResult>, Failure> {
     let mut results: Vec<StudyResult> = Vec::new();
     for study in studies() {
-        let path = directory.join(format!("{}.json", study.name));
+        let path = path_of(directory, study);
         let failed = |error: &dyn std::error::Error| {
             Failure::new(format!("{} is no result of a study", path.display()), error)
         };

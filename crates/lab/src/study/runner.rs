@@ -77,6 +77,17 @@ pub struct Told<'a> {
     pub failed: Option<&'a str>,
 }
 
+/// The cells of a study that are measured, and what is to be said of the others.
+struct Chosen {
+    cells: Vec<Aimed>,
+    /// Others have not all that is set.
+    leaves_out: bool,
+    /// So many others are left to runs that have more time.
+    wide: usize,
+    /// What this machine lacks for others.
+    lacking: Vec<String>,
+}
+
 impl Laboratory<'_> {
     /// Runs a study; `told` hears of each run, also of those that are done again. A run that fails is one run less of its cell, which the
     /// result names; the others go on, over a new network with a new target. The process must have the privileges for a network
@@ -116,35 +127,7 @@ impl Laboratory<'_> {
         self.peers.iter().try_for_each(|peer| peer.check())?;
         setting::check(self.set)?;
         self.check_peers()?;
-        let mut leaves_out = false;
-        let cells = (study.cells)(self.seed).into_iter().filter_map(|cell| {
-            let cell = self.with_keys(cell);
-            leaves_out |= cell.is_none();
-            cell
-        });
-        let cells = cells.flat_map(|cell| self.beside_peers(cell));
-        let is_wanted = |aimed: &Aimed| self.wants(&aimed.cell) && self.has_time_for(aimed, are_asked_for);
-        let (wide, cells): (Vec<Aimed>, Vec<Aimed>) =
-            cells.filter(is_wanted).partition(|aimed| self.is_too_wide(&aimed.cell));
-        if cells.is_empty() {
-            let that_has = if leaves_out {
-                format!(" that has all of {}", setting::names(self.set))
-            } else {
-                String::new()
-            };
-            return Err(LabError::Plan(format!("{} has no such cell{that_has}", study.name)));
-        }
-        let request_bytes = cells.iter().map(|aimed| aimed.cell.probe.request_bytes()).max();
-        if request_bytes.is_some_and(|bytes| bytes > REQUESTS_BYTES_MAX) {
-            let (name, gib) = (study.name, REQUESTS_BYTES_MAX >> 30);
-            return Err(LabError::Plan(format!(
-                "cells of {name} would have requests of more than {gib} GiB under way: set a lesser depth or request_bytes"
-            )));
-        }
-        let (cells, lacking) = divided(cells, self.is_proxied);
-        if cells.is_empty() {
-            return Err(LabError::Needs(lacking.join("; ")));
-        }
+        let Chosen { cells, leaves_out, wide, lacking } = self.choose(study, are_asked_for)?;
         let planned = cells.iter().map(|aimed| self.runs(&aimed.cell)).collect();
         let mut collected = Collected::of(planned, self.patience);
         for group in self.groups(study, &cells, are_asked_for, told)? {
@@ -192,10 +175,9 @@ impl Laboratory<'_> {
                 setting::names(self.set)
             );
         }
-        if !wide.is_empty() {
+        if wide > 0 {
             result.differs += &format!(
-                " {} cells are left to the whole run, and to quick ones that --only names them for.",
-                wide.len()
+                " {wide} cells are left to the whole run, and to quick ones that --only names them for."
             );
         }
         for lack in lacking {
@@ -212,6 +194,51 @@ impl Laboratory<'_> {
             result.differs += &format!(" {caveat}");
         }
         Ok(result)
+    }
+
+    /// Which of its cells are measured, in order.
+    fn choose(&self, study: &Study, are_asked_for: bool) -> Result<Chosen, LabError> {
+        let mut leaves_out = false;
+        let cells = (study.cells)(self.seed).into_iter().filter_map(|cell| {
+            let cell = self.with_keys(cell);
+            leaves_out |= cell.is_none();
+            cell
+        });
+        let cells = cells.flat_map(|cell| self.beside_peers(cell));
+        let is_wanted = |aimed: &Aimed| self.wants(&aimed.cell) && self.has_time_for(aimed, are_asked_for);
+        let (wide, cells): (Vec<Aimed>, Vec<Aimed>) =
+            cells.filter(is_wanted).partition(|aimed| self.is_too_wide(&aimed.cell));
+        if cells.is_empty() {
+            let that_has = if leaves_out {
+                format!(" that has all of {}", setting::names(self.set))
+            } else {
+                String::new()
+            };
+            return Err(LabError::Plan(format!("{} has no such cell{that_has}", study.name)));
+        }
+        let request_bytes = cells.iter().map(|aimed| aimed.cell.probe.request_bytes()).max();
+        if request_bytes.is_some_and(|bytes| bytes > REQUESTS_BYTES_MAX) {
+            let (name, gib) = (study.name, REQUESTS_BYTES_MAX >> 30);
+            return Err(LabError::Plan(format!(
+                "cells of {name} would have requests of more than {gib} GiB under way: set a lesser depth or request_bytes"
+            )));
+        }
+        let (cells, lacking) = divided(cells, self.is_proxied);
+        if cells.is_empty() {
+            return Err(LabError::Needs(lacking.join("; ")));
+        }
+        Ok(Chosen { cells, leaves_out, wide: wide.len(), lacking })
+    }
+
+    /// The parameters of the cells that [`Laboratory::run`] would measure, in order.
+    ///
+    /// # Errors
+    /// What was asked for cannot be had here.
+    pub fn planned(&self, study: &Study) -> Result<Vec<Vec<(&'static str, String)>>, LabError> {
+        let (peers, _) = self.peers_of(study);
+        let laboratory = Laboratory { peers: &peers, ..*self };
+        let chosen = laboratory.choose(study, !self.peers.is_empty())?;
+        Ok(chosen.cells.into_iter().map(|aimed| aimed.cell.parameters).collect())
     }
 
     /// The cells by their links. Those over a network come first: where there is none, nothing else was measured for nothing.
