@@ -208,9 +208,14 @@ fn who_is_interrupted_keeps_what_was_measured() -> Result<()> {
         return running.lacking();
     };
     kill_process(Pid::from_child(&running.child), Signal::INT)?;
-    let Ended { status, said, result, .. } = running.end("dalgic-sweep")?;
-    ensure!(status == Some(0) && said.contains("ended early, on request"), "{status:?}: {said}");
+    let Ended { status, said, result, output } = running.end("dalgic-sweep")?;
+    ensure!(status == Some(1) && said.contains("ended early, on request"), "{status:?}: {said}");
+    ensure!(said.contains("error: dalgic-sweep was ended early, with "), "{said}");
     ensure!(list(&result, "failed")?.is_empty() && result["is_partial"] == true, "{result}");
-    ensure!(list(&result, "cells")?.len() < 6, "all was measured: {result}");
+    let measured = list(&result, "cells")?.len();
+    ensure!(measured < 6, "all was measured: {result}");
+    let reported = run(Command::new(binary()).args(["lab", "report"]).arg(output.path()), LIMIT)?;
+    ensure!(reported.success(), "{}", reported.output);
+    assert_eq!(reported.output.contains("dalgic-sweep has no cells"), measured == 0, "{}", reported.output);
     Ok(())
 }

@@ -34,7 +34,7 @@ Examples:
   lunette lab run dalgic-sweep --proxy
   lunette lab run --all --quick --output results && lunette lab report results
 
-Exit status: 0 when all figures are there, 1 when runs have failed or something else went wrong on this machine, 2 when the command line is wrong, 125 when \
+Exit status: 0 when all figures are there, 1 when runs have failed, Ctrl-C has ended a study or something else went wrong on this machine, 2 when the command line is wrong, 125 when \
 there is no emulated network.";
 
 const CHECK_EXAMPLES: &str = "\
@@ -249,7 +249,7 @@ fn run_studies(options: &RunOptions) -> Result<(), Failure> {
         };
         let written = path.map_or(Ok(None), |path| kept::write(&path, &result, options.force));
         tell(options.json, &result, text::text)?;
-        lost.extend(text::lost(&result).into_iter().chain(written?));
+        lost.extend([text::missing(&result), text::lost(&result), written?].into_iter().flatten());
         if stops.load(Ordering::Relaxed) {
             say("lunette: ended early, on request");
             break;
@@ -348,6 +348,9 @@ fn check(directory: &Path, json: bool) -> Result<(), Failure> {
 
 fn make_report(directory: &Path) -> Result<(), Failure> {
     let results = read(directory)?;
+    for result in results.iter().filter(|result| result.cells.is_empty()) {
+        say(&format!("lunette: {} has no cells: nothing of it was measured", result.study));
+    }
     for (name, text) in [("report.html", report::html(&results)), ("report.md", report::markdown(&results))] {
         let path = directory.join(name);
         fs::write(&path, text)

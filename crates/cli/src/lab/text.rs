@@ -22,6 +22,12 @@ pub(crate) fn lost(result: &StudyResult) -> Option<String> {
     (count > 0).then(|| format!("{}: runs of {cells} have failed: {}", result.study, names.join(", ")))
 }
 
+/// That a study was ended early, if it was.
+pub(crate) fn missing(result: &StudyResult) -> Option<String> {
+    let told = || format!("{} was ended early, with {} cells", result.study, result.cells.len());
+    result.is_partial.then(told)
+}
+
 /// The table, and what is to be said about it.
 pub(crate) fn text(result: &StudyResult) -> String {
     let mut rows = vec![report::columns(result)];
