@@ -214,6 +214,19 @@ fn a_result_is_not_replaced_by_a_part_of_it() -> Result<()> {
 }
 
 #[test]
+fn results_of_another_form_are_refused() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let path = directory.path().to_str().context("a name")?;
+    let other = serde_json::json!({ "form": 77, "host": { "lunette": "9.8.7" }, "cells": [] });
+    fs::write(directory.path().join("lu-trace.json"), other.to_string())?;
+    for command in ["report", "check"] {
+        let told = "lu-trace.json was written by another version, 9.8.7: its form is 77, and here ";
+        ensure_refused(&lab(&[command, path])?, "exit status 1", told)?;
+    }
+    Ok(())
+}
+
+#[test]
 fn the_steps_of_chap_are_told_and_files_may_be_anywhere() -> Result<()> {
     let directory = tempfile::tempdir()?;
     // Neither a target's configuration nor this process may take the name for something else.

@@ -10,9 +10,11 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use lunette_lab::{LabError, Laboratory, Peer, Setting, Study, StudyResult, Told, report, studies, study};
+use lunette_lab::{
+    FORM, LabError, Laboratory, Peer, Setting, Study, StudyResult, Told, report, studies, study,
+};
 use lunette_wan::acquire_privileges;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::bench::{Interrupts, parse_seconds};
 use crate::failure::{Failure, say};
@@ -309,6 +311,31 @@ fn failure(study: &Study, error: &LabError) -> Failure {
     }
 }
 
+/// What tells the form of a result, whatever else is in it.
+#[derive(Deserialize)]
+struct Form {
+    form: u32,
+    host: Option<Writer>,
+}
+
+#[derive(Deserialize)]
+struct Writer {
+    /// Its version.
+    lunette: Option<String>,
+}
+
+impl Form {
+    fn refused(self, path: &Path) -> Failure {
+        let version = self.host.and_then(|host| host.lunette);
+        let version = version.map(|version| format!(", {version}")).unwrap_or_default();
+        let (path, form) = (path.display(), self.form);
+        Failure::local(format!(
+            "{path} was written by another version{version}: its form is {form}, and here {FORM}"
+        ))
+        .with_help("use that version, or run the study again")
+    }
+}
+
 /// Reads all results of a directory, in the order of the list.
 fn read(directory: &Path) -> Result<Vec<StudyResult>, Failure> {
     let mut results: Vec<StudyResult> = Vec::new();
@@ -326,6 +353,10 @@ fn read(directory: &Path) -> Result<Vec<StudyResult>, Failure> {
             Ok(_) => {}
         }
         let text = fs::read_to_string(&path).map_err(|error| failed(&error))?;
+        let form: Form = serde_json::from_str(&text).map_err(|error| failed(&error))?;
+        if form.form != FORM {
+            return Err(form.refused(&path));
+        }
         results.push(serde_json::from_str(&text).map_err(|error| failed(&error))?);
     }
     if results.is_empty() {

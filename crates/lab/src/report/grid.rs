@@ -123,11 +123,11 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::Host;
+    use crate::{FORM, Host};
 
     fn result(axes: Option<(&str, &str)>, cells: Vec<CellResult>) -> StudyResult {
         StudyResult {
-            form: 1,
+            form: FORM,
             study: "made-up".into(),
             paper: "Nobody".into(),
             question: "what comes".into(),

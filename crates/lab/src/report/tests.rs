@@ -6,7 +6,7 @@ use super::check::percent;
 use super::html::anchor;
 use super::notes::command_us;
 use super::*;
-use crate::{CellResult, Failed, Further, Host, LatencyParts, LinkFacts, StudyResult, Times};
+use crate::{CellResult, FORM, Failed, Further, Host, LatencyParts, LinkFacts, StudyResult, Times};
 
 fn result(parameter: &str) -> StudyResult {
     let cell = |value: &str, measured, model, published| CellResult {
@@ -31,7 +31,7 @@ fn result(parameter: &str) -> StudyResult {
         is_doubtful: false,
     };
     StudyResult {
-        form: 1,
+        form: FORM,
         study: "made-up".into(),
         paper: "Nobody".into(),
         question: "what comes".into(),

@@ -8,7 +8,7 @@ use super::collected::Collected;
 use super::judgement::UNEXPLAINED;
 use super::peer::Peer;
 use super::probe::{AtRest, Run};
-use super::result::{CellResult, Further, StudyResult};
+use super::result::{CellResult, FORM, Further, StudyResult};
 use super::runner::Laboratory;
 use super::selection::Aimed;
 use super::statistics::{deviation, mean, median};
@@ -70,7 +70,7 @@ impl Laboratory<'_> {
             cell.why = Some(format!("{} is set", setting::text(self.set)));
         }
         StudyResult {
-            form: 2,
+            form: FORM,
             study: study.name.to_owned(),
             paper: study.paper.to_owned(),
             question: study.question.to_owned(),

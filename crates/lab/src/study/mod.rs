@@ -45,7 +45,7 @@ mod written;
 pub use judgement::REACHED;
 pub(crate) use judgement::{HELD, OFF, UNEXPLAINED};
 pub use peer::Peer;
-pub use result::{CellResult, Failed, Further, LinkFacts, StudyResult, Summary};
+pub use result::{CellResult, FORM, Failed, Further, LinkFacts, StudyResult, Summary};
 pub use runner::{Laboratory, Told};
 pub(crate) use setting::Ends;
 pub use setting::Setting;

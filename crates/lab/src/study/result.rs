@@ -8,6 +8,9 @@ use super::times::{LatencyParts, Times};
 use super::versions::Identity;
 use crate::{Host, Negotiated};
 
+/// The form that results have.
+pub const FORM: u32 = 2;
+
 /// Everything about one run of a study.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct StudyResult {
