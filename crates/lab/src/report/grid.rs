@@ -140,6 +140,8 @@ mod tests {
             seed: 1,
             is_quick: false,
             is_partial: false,
+            only: Vec::new(),
+            cells_in_study: 3,
             altered: None,
             negotiated: Vec::new(),
             cells,

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::grid::{self, Grid, Place};
-use super::notes::{notes, sections};
+use super::notes::{counted, notes, sections};
 use super::table::{LINKS_TITLE, TIMES_TITLE, columns, link_table, row, times};
 use super::{curves, escaped, figure};
 use crate::study::{StudyResult, Summary, summaries};
@@ -43,11 +43,11 @@ pub fn html(results: &[StudyResult]) -> String {
             None => figure::figures(result),
         };
         // What has a table already is there once more, with all that is known of it.
-        let count = result.cells.len();
         let _ = write!(
             page,
-            "<details id=\"{at}-cells\"{}><summary>All {count} cells</summary>\n{}</details>\n",
+            "<details id=\"{at}-cells\"{}><summary>{}</summary>\n{}</details>\n",
             if grids.is_empty() { " open" } else { "" },
+            counted(result),
             html_table(result)
         );
         for Summary { title, columns, rows } in summaries(result) {
@@ -82,10 +82,10 @@ fn html_contents(results: &[StudyResult]) -> String {
             format!("<a href=\"#{at}-table\">table</a>, ")
         };
         format!(
-            "<li><a href=\"#{at}\">{name}</a>: {}: {table}<a href=\"#{at}-figures\">figures</a>, <a href=\"#{at}-cells\">all {} cells</a>, \
+            "<li><a href=\"#{at}\">{name}</a>: {}: {table}<a href=\"#{at}-figures\">figures</a>, <a href=\"#{at}-cells\">{}</a>, \
              <a href=\"#{at}-notes\">what is to be said</a></li>\n",
             html_text(&result.question),
-            result.cells.len()
+            counted(result)
         )
     };
     format!(

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::escaped;
 use super::grid::{self, Grid, Place};
-use super::notes::{notes, sections};
+use super::notes::{counted, notes, sections};
 use super::table::{LINKS_TITLE, TIMES_TITLE, columns, link_table, row, times};
 use crate::study::{StudyResult, Summary, summaries};
 
@@ -32,7 +32,7 @@ pub fn markdown(results: &[StudyResult]) -> String {
         for grid in grid::grids(result) {
             text += &format!("### {}\n\n{}", escaped(&grid.title, MARKDOWN), table(&grid_rows(&grid)));
         }
-        text += "### All cells\n\n";
+        let _ = write!(text, "### {}\n\n", counted(result));
         text += &line(&columns(result));
         text += &format!("|{}\n", "---|".repeat(columns(result).len()));
         for cell in &result.cells {

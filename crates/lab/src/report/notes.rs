@@ -71,11 +71,24 @@ pub(super) fn lost(failed: &Failed) -> String {
     format!("{}: {runs}, {figure}; {}.", in_words(&failed.parameters), failed.reason)
 }
 
+/// How many cells a result has, beside those of its study where these are more.
+pub(super) fn counted(result: &StudyResult) -> String {
+    let (count, of) = (result.cells.len(), result.cells_in_study);
+    if count < of { format!("{count} of {of} cells") } else { format!("All {count} cells") }
+}
+
 /// What is to be said about the figures, in sentences.
 #[must_use]
 pub fn notes(result: &StudyResult) -> Vec<String> {
-    let mut notes = vec![result.differs.clone()];
     let cells = &result.cells;
+    let mut notes = Vec::new();
+    let only: Vec<String> = result.only.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    if !only.is_empty() {
+        notes.push(format!("{}: only those with {}.", counted(result), only.join(", ")));
+    } else if cells.len() < result.cells_in_study {
+        notes.push(format!("{}.", counted(result)));
+    }
+    notes.push(result.differs.clone());
     if !result.failed.is_empty() {
         let without = result.failed.iter().filter(|failed| !failed.is_measured).count();
         notes.push(format!(

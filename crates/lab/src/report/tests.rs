@@ -47,6 +47,8 @@ fn result(parameter: &str) -> StudyResult {
         seed: 1,
         is_quick: true,
         is_partial: false,
+        only: Vec::new(),
+        cells_in_study: 3,
         altered: None,
         negotiated: Vec::new(),
         cells: vec![
@@ -83,6 +85,27 @@ fn notes_count_what_is_off() {
     assert!(notes.contains("Link oc3-0: rate=155M, cubic; packets were 12 us late"), "{notes}");
     assert!(notes.contains("the figures are rough") && !notes.contains("no reason follows"), "{notes}");
     assert!(notes.contains("0.4 % of it at most was in this machine's page cache"), "{notes}");
+}
+
+#[test]
+fn a_part_of_a_study_is_told_as_one() {
+    let mut result = result("read");
+    let told = |result: &StudyResult| notes(result)[0].clone();
+    assert_eq!(told(&result), "Everything.");
+    assert!(html(std::slice::from_ref(&result)).contains("<summary>All 3 cells</summary>"));
+    result.cells_in_study = 24;
+    assert_eq!(told(&result), "3 of 24 cells.");
+    result.only = vec![("rtt_ms".into(), "0".into()), ("mode".into(), "<read>".into())];
+    let part = "3 of 24 cells: only those with rtt_ms=0, mode=<read>.";
+    assert_eq!(told(&result), part);
+    let results = [result];
+    let (page, text) = (html(&results), markdown(&results));
+    assert!(
+        page.contains("<summary>3 of 24 cells</summary>") && page.contains("mode=&lt;read&gt;."),
+        "{page}"
+    );
+    assert!(page.contains(">3 of 24 cells</a>"), "{page}");
+    assert!(text.contains(&format!("- {}", part.replace('<', "&lt;"))), "{text}");
 }
 
 #[test]

@@ -36,7 +36,7 @@ impl Laboratory<'_> {
         &self,
         study: &Study,
         host: Host,
-        cells: &[Aimed],
+        (cells, cells_in_study): (&[Aimed], usize),
         collected: Collected,
     ) -> StudyResult {
         let mut agreements: Vec<Negotiated> = Vec::new();
@@ -87,6 +87,8 @@ impl Laboratory<'_> {
             seed: self.seed,
             is_quick: self.is_quick,
             is_partial,
+            only: self.only.to_vec(),
+            cells_in_study,
             altered: self.altered(),
             negotiated: agreements,
             cells,

@@ -43,6 +43,12 @@ pub struct StudyResult {
     pub is_quick: bool,
     /// It was ended early: cells are missing that have not failed.
     pub is_partial: bool,
+    /// The parameters that all cells were to have: the study's others are left out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub only: Vec<(String, String)>,
+    /// How many cells the study has, beside the same targets; 0 where an older result does not say.
+    #[serde(default)]
+    pub cells_in_study: usize,
     /// What sessions agreed on; cells say which.
     pub negotiated: Vec<Negotiated>,
     /// What makes another study of it: what all cells over a link have in the place of what the study chooses, or no network at all.

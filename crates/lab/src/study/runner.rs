@@ -86,6 +86,8 @@ struct Chosen {
     wide: usize,
     /// What this machine lacks for others.
     lacking: Vec<String>,
+    /// How many there are of all, but for those that have not all that is set.
+    of: usize,
 }
 
 impl Laboratory<'_> {
@@ -127,7 +129,7 @@ impl Laboratory<'_> {
         self.peers.iter().try_for_each(|peer| peer.check())?;
         setting::check(self.set)?;
         self.check_peers()?;
-        let Chosen { cells, leaves_out, wide, lacking } = self.choose(study, are_asked_for)?;
+        let Chosen { cells, leaves_out, wide, lacking, of } = self.choose(study, are_asked_for)?;
         let planned = cells.iter().map(|aimed| self.runs(&aimed.cell)).collect();
         let mut collected = Collected::of(planned, self.patience);
         for group in self.groups(study, &cells, are_asked_for, told)? {
@@ -159,7 +161,7 @@ impl Laboratory<'_> {
             .collect();
         let has_peers =
             cells.iter().any(|aimed| aimed.peer.is_some() && !collected.failures.is_left_out(aimed.peer));
-        let mut result = self.conclude(study, host, &cells, collected);
+        let mut result = self.conclude(study, host, (&cells, of), collected);
         if self.is_quick && !are_asked_for && has_peers {
             result.differs += QUICK_PEERS_DIFFER;
         }
@@ -204,10 +206,11 @@ impl Laboratory<'_> {
             leaves_out |= cell.is_none();
             cell
         });
-        let cells = cells.flat_map(|cell| self.beside_peers(cell));
+        let cells: Vec<Aimed> = cells.flat_map(|cell| self.beside_peers(cell)).collect();
+        let of = cells.len();
         let is_wanted = |aimed: &Aimed| self.wants(&aimed.cell) && self.has_time_for(aimed, are_asked_for);
         let (wide, cells): (Vec<Aimed>, Vec<Aimed>) =
-            cells.filter(is_wanted).partition(|aimed| self.is_too_wide(&aimed.cell));
+            cells.into_iter().filter(is_wanted).partition(|aimed| self.is_too_wide(&aimed.cell));
         if cells.is_empty() {
             let that_has = if leaves_out {
                 format!(" that has all of {}", setting::names(self.set))
@@ -227,7 +230,7 @@ impl Laboratory<'_> {
         if cells.is_empty() {
             return Err(LabError::Needs(lacking.join("; ")));
         }
-        Ok(Chosen { cells, leaves_out, wide: wide.len(), lacking })
+        Ok(Chosen { cells, leaves_out, wide: wide.len(), lacking, of })
     }
 
     /// The parameters of the cells that [`Laboratory::run`] would measure, in order.
@@ -299,6 +302,18 @@ mod tests {
     use super::super::selection::tests::with_peers;
     use super::*;
     use crate::study::study;
+
+    #[test]
+    fn what_is_chosen_is_counted_beside_all() {
+        let only = [("configuration".to_owned(), "direct".to_owned())];
+        with_peers(&[], |laboratory| {
+            let laboratory = Laboratory { only: &only, ..*laboratory };
+            let study = study("lu-trace").expect("a study");
+            let chosen = laboratory.choose(study, false).expect("some");
+            assert_eq!((chosen.cells.len(), chosen.of), (2, study.size()));
+            assert_eq!(laboratory.planned(study).expect("the same").len(), 2);
+        });
+    }
 
     #[test]
     fn targets_are_not_told_of_directories_that_they_would_look_for_elsewhere() {
