@@ -116,6 +116,22 @@ fn reads_have_the_way_down_and_writes_the_way_up() {
 }
 
 #[test]
+fn damage_and_bursts_count_and_the_rest_is_named() {
+    let of = |loss: &str| told(&["--link", &format!("rate=155M,rtt=50ms,{loss}"), "--read", "100"]);
+    let rate = |told: &Value| told["mb_per_s"].as_f64().expect("a rate");
+    let (lost, damaged) = (of("loss=0.1%"), of("corrupt=0.1%"));
+    assert_eq!((rate(&lost), &damaged["limit"]), (rate(&damaged), &"loss".into()), "{damaged}");
+    // As many are lost, five at a time.
+    let bursts = of("loss=0.02%/20%/100%");
+    assert!(rate(&bursts) > rate(&lost) * 2.0, "{bursts}");
+    assert_eq!(lost["not_modelled"], Value::Array(Vec::new()));
+    let odd = ["--link", "rate=155M,rtt=50ms,jitter=1ms,up.reorder=1%/5ms", "--read", "100"];
+    assert_eq!(told(&odd)["not_modelled"], Value::from(vec!["jitter", "reorder"]));
+    let text = String::from_utf8(advise(&odd).stdout).expect("text");
+    assert!(text.contains("\nnot in the model: jitter, reorder of the link\n"), "{text}");
+}
+
+#[test]
 fn a_workload_is_a_profile_or_sizes_and_other_flags_change_it() {
     let workload = |arguments: &[&str]| {
         let told = told(&[&["--link", "oc3-50"], arguments].concat());

@@ -6,11 +6,14 @@ mod text;
 
 use std::time::Duration;
 
-use lunette_lab::{LabError, MeasuredPath, Negotiated, Outcome, Trial, measure_path, tcp_window_bytes};
+use lunette_lab::{
+    LabError, MeasuredPath, Negotiated, Outcome, Trial, line_path, measure_path, tcp_window_bytes,
+    unknown_to_model,
+};
 use lunette_link::{Link, LinkError, Shape};
 use lunette_wan::acquire_privileges;
 use lunette_workload::model::advice::{Advice, Change, Question, advise};
-use lunette_workload::model::{CongestionControl, NetworkPath, Settings};
+use lunette_workload::model::{NetworkPath, Settings};
 use lunette_workload::{Range, SIZE_BYTES_MAX};
 use serde::Serialize;
 
@@ -47,6 +50,8 @@ struct Told {
     write_round_trips: u32,
     steps: Vec<Step>,
     commands: Vec<Commands>,
+    /// Properties of the link that the model does not know: what they cost is in no figure.
+    not_modelled: Vec<&'static str>,
     /// Before, and after where there is something to change; what could not be tried is missing.
     proof: Option<Vec<Proof>>,
 }
@@ -67,6 +72,8 @@ struct Path {
 struct Direction {
     rate_bits_per_s: Option<f64>,
     loss_percent: f64,
+    /// How many packets are lost together on average, to which TCP answers once.
+    losses_together: f64,
     /// What it carries of data.
     line_mb_per_s: Option<f64>,
 }
@@ -161,7 +168,7 @@ fn give(options: &AdviseOptions) -> Result<(), Failure> {
     // The advice is as good without its proof.
     let proof = (!proof.is_empty()).then_some(proof);
     let seen = measured.map(|measured| (measured, over));
-    tell(options.json, &tell_all(options, &question, &advice, seen, proof), text::text)?;
+    tell(options.json, &tell_all(options, (&link, &question), &advice, seen, proof), text::text)?;
     proven
 }
 
@@ -213,17 +220,8 @@ fn described(
         (None, Some(seen)) => seen.tcp_window_bytes,
         (None, None) => Some(tcp_window_bytes().unwrap_or(TCP_WINDOW_BYTES)),
     };
-    let paths = [&link.down, &link.up].map(|shape| NetworkPath {
-        // Rates are far below what a double holds exactly.
-        rate_bits_per_s: shape.rate.map(|rate| rate.bits_per_s() as f64),
-        round_trip: link.round_trip(),
-        mtu_bytes: link.mtu,
-        overhead_bytes: shape.overhead_bytes,
-        loss: shape.loss.mean(),
-        congestion_control: CongestionControl::default(),
-        tcp_window_bytes: tcp_window,
-        queue_bytes: shape.rate.map(|_| shape.queue_bytes),
-    });
+    let paths = [&link.down, &link.up]
+        .map(|shape| NetworkPath { tcp_window_bytes: tcp_window, ..line_path(&link, shape) });
     Ok((paths, link))
 }
 
@@ -288,6 +286,7 @@ impl From<&NetworkPath> for Direction {
         Self {
             rate_bits_per_s: path.rate_bits_per_s,
             loss_percent: path.loss * 100.0,
+            losses_together: path.losses_together,
             line_mb_per_s: path.payload_bytes_per_s().map(|rate| rate / 1e6),
         }
     }
@@ -309,7 +308,7 @@ impl From<&Settings> for Keys {
 
 fn tell_all(
     options: &AdviseOptions,
-    question: &Question<'_>,
+    (link, question): (&Link, &Question<'_>),
     advice: &Advice,
     measured: Option<(MeasuredPath, Option<String>)>,
     proof: Option<Vec<Proof>>,
@@ -362,6 +361,7 @@ fn tell_all(
             })
             .collect(),
         commands: paste::commands(&changes, &target),
+        not_modelled: unknown_to_model(link),
         proof,
     }
 }

@@ -15,12 +15,19 @@ pub(super) fn text(told: &Told) -> String {
         path.mtu_bytes
     );
     if path.up.loss_percent + path.down.loss_percent > 0.0 {
-        let _ = write!(text, ", {}", ways(path, "", |way| format!("{:.4} % lost", way.loss_percent)));
+        let lost = |way: &Direction| match way.losses_together {
+            together if together > 1.0 => format!("{:.4} % lost, {together:.1} together", way.loss_percent),
+            _ => format!("{:.4} % lost", way.loss_percent),
+        };
+        let _ = write!(text, ", {}", ways(path, "", lost));
     }
     if let Some(bytes) = path.tcp_window_bytes {
         let _ = write!(text, ", TCP windows of {bytes} bytes");
     }
     text.push('\n');
+    if !told.not_modelled.is_empty() {
+        let _ = writeln!(text, "not in the model: {} of the link", told.not_modelled.join(", "));
+    }
     if let Some(seen) = &told.seen {
         let _ = write!(text, "seen: {:.2} MB/s read by one session", seen.one_session_mb_per_s);
         if let Some(rate) = seen.several_sessions_mb_per_s {

@@ -2,9 +2,12 @@
 //!
 //! What is advised is decided in `lunette_workload::model::advice`.
 
+mod line;
 mod path;
 mod trial;
 
+pub(crate) use line::lost;
+pub use line::{line_path, unknown_to_model};
 pub use path::{MeasuredPath, measure_path};
 pub use trial::{Outcome, Trial, tcp_window_bytes};
 

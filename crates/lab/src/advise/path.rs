@@ -126,6 +126,7 @@ impl MeasuredPath {
             mtu_bytes: MTU_BYTES,
             overhead_bytes: 0,
             loss: 0.0,
+            losses_together: 1.0,
             // The target's, which cannot be seen from here.
             congestion_control: CongestionControl::default(),
             tcp_window_bytes: None,

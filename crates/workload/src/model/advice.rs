@@ -246,6 +246,7 @@ mod tests {
                 mtu_bytes: 1500,
                 overhead_bytes: 0,
                 loss: 0.0,
+                losses_together: 1.0,
                 congestion_control: CongestionControl::Cubic,
                 tcp_window_bytes: None,
                 queue_bytes: None,

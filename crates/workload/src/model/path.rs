@@ -44,8 +44,11 @@ pub struct NetworkPath {
     pub mtu_bytes: u16,
     /// Bytes on the line beside each packet: 38 for Ethernet.
     pub overhead_bytes: u16,
-    /// The share of packets that are lost, each by itself, 0 to 1.
+    /// The share of packets that are lost, 0 to 1.
     pub loss: f64,
+    /// How many of them are lost together on average, within a round trip, so that TCP slows down once for all (RFC 6675); 1: each by
+    /// itself.
+    pub losses_together: f64,
     /// Of whom it is that sends.
     pub congestion_control: CongestionControl,
     /// The most data of one connection that may be under way; `None`: the system finds it out and it is large enough.
@@ -100,8 +103,9 @@ impl NetworkPath {
         if self.loss <= 0.0 || self.round_trip.is_zero() {
             return None;
         }
-        let reno = (1.5 / self.loss).sqrt();
-        let cubic = || cubic_growth().powf(0.25) * self.round_trip_s().powf(0.75) / self.loss.powf(0.75);
+        let events = self.loss / self.losses_together.max(1.0);
+        let reno = (1.5 / events).sqrt();
+        let cubic = || cubic_growth().powf(0.25) * self.round_trip_s().powf(0.75) / events.powf(0.75);
         let window = match self.congestion_control {
             CongestionControl::Reno => reno,
             CongestionControl::Cubic => reno.max(cubic()),
@@ -125,7 +129,7 @@ impl NetworkPath {
             CongestionControl::Cubic => reno.max(cubic()),
             CongestionControl::ByRate => 0.0,
         };
-        loss.min(1.0)
+        (loss * self.losses_together.max(1.0)).min(1.0)
     }
 }
 
@@ -144,6 +148,7 @@ mod tests {
         mtu_bytes: 1500,
         overhead_bytes: 38,
         loss: 0.0,
+        losses_together: 1.0,
         congestion_control: CongestionControl::Cubic,
         tcp_window_bytes: None,
         queue_bytes: None,
@@ -196,6 +201,15 @@ mod tests {
                 let round_trip = Duration::from_millis(round_trip_ms);
                 let path = NetworkPath { loss, congestion_control, round_trip, ..PATH };
                 let found = path.loss_for(path.loss_limit().unwrap());
+                assert!((found / loss - 1.0).abs() < 1e-6, "{found} instead of {loss}");
+                // Four packets in each burst are as one that is lost a fourth as often.
+                let bursts = NetworkPath { losses_together: 4.0, ..path };
+                assert_eq!(
+                    bursts.loss_limit(),
+                    NetworkPath { loss: loss / 4.0, ..path }.loss_limit(),
+                    "at {loss}"
+                );
+                let found = bursts.loss_for(bursts.loss_limit().unwrap());
                 assert!((found / loss - 1.0).abs() < 1e-6, "{found} instead of {loss}");
             }
         }

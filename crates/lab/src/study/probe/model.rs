@@ -9,6 +9,7 @@ use lunette_workload::model::{self, CongestionControl, Limit, NetworkPath, Setti
 use super::Metric;
 use super::disk::{DiskProbe, Mix};
 use crate::Negotiated;
+use crate::advise::{line_path, lost};
 use crate::study::echo::{Exchanged, Payload};
 
 /// A link, and what drives it.
@@ -25,17 +26,11 @@ pub(super) fn path(
     round_trip: Duration,
     tcp_window_bytes: Option<u64>,
 ) -> NetworkPath {
-    let link = driven.link;
     NetworkPath {
-        // Bits per second are far below what a double holds exactly.
-        rate_bits_per_s: shape.rate.map(|rate| rate.bits_per_s() as f64),
         round_trip,
-        mtu_bytes: link.mtu,
-        overhead_bytes: shape.overhead_bytes,
-        loss: shape.loss.mean(),
         congestion_control: CongestionControl::named(driven.congestion_control),
         tcp_window_bytes,
-        queue_bytes: shape.rate.map(|_| shape.queue_bytes),
+        ..line_path(driven.link, shape)
     }
 }
 
@@ -111,7 +106,7 @@ pub(super) fn payload(driven: Driven<'_>, probe: &DiskProbe) -> Payload {
     let Mix { size_bytes, read_share } = probe.mix();
     let buffer_bytes =
         probe.tcp_buffer_bytes.map_or(u32::MAX, |bytes| u32::try_from(bytes).unwrap_or(u32::MAX));
-    let is_whole = driven.link.up.loss.mean() + driven.link.down.loss.mean() <= 0.0;
+    let is_whole = lost(&driven.link.up) + lost(&driven.link.down) <= 0.0;
     let path = |shape| path(driven, shape, Duration::ZERO, None);
     Payload {
         size_bytes: size_bytes.min(buffer_bytes / 2),
