@@ -58,21 +58,22 @@ fn tcp_windows_losses_and_full_lines_are_told_apart() {
             .filter_map(|commands| commands["system"].as_str())
             .any(|system| system.starts_with("A Linux host"))
     );
-    let lossy = told(&[
-        "--rtt",
-        "50ms",
-        "--rate",
-        "155M",
-        "--loss",
-        "0.1%",
-        "--depth",
-        "256",
-        "--tcp-window",
-        "100000000",
-    ]);
-    assert_eq!(lossy["limit"], "loss");
-    let change = lossy["steps"][0]["change"].as_str().expect("a change");
-    assert!(change.ends_with(" connections"), "{change}");
+    let path = ["--link", "rate=155M,rtt=50ms,loss=0.1%", "--depth", "256", "--tcp-window", "100000000"];
+    let lossy = |read: &'static str| [&path[..], &["--read", read]].concat();
+    let reads = told(&lossy("100"));
+    assert_eq!((&reads["limit"], &reads["is_upper_bound"]), (&"loss".into(), &false.into()));
+    let change = reads["steps"][0]["change"].as_str().expect("a change");
+    assert!(change.ends_with(" connections") && reads["steps"][0]["is_upper_bound"] == true, "{change}");
+    // Writes wait for each other, and nobody knows what more connections bring them.
+    let writes = told(&lossy("0"));
+    assert_eq!((&writes["limit"], &writes["steps"]), (&"loss".into(), &Value::Array(Vec::new())));
+    assert_eq!(writes["connections_may_help"], 32);
+    let text = |arguments: &[&str]| String::from_utf8(advise(arguments).stdout).expect("text");
+    let told_of = text(&lossy("0"));
+    assert!(told_of.contains("No other setting lifts that.\nMore connections, up to 32, may"), "{told_of}");
+    assert!(text(&lossy("100")).contains(" connections  at most 18."), "reads");
+    let several = text(&[&lossy("0")[..], &["--connections", "8"]].concat());
+    assert!(several.contains("\nat most ") && several.contains(" MB/s are to be expected"), "{several}");
     let full = told(&["--link", "oc3-2", "--workload", "max-throughput"]);
     assert_eq!((&full["limit"], &full["steps"]), (&"link-rate".into(), &Value::Array(Vec::new())));
 }

@@ -43,12 +43,16 @@ struct Told {
     settings: Keys,
     mb_per_s: f64,
     limit: &'static str,
+    /// It is no more than that: several connections have losses.
+    is_upper_bound: bool,
     /// Who says so: what was given, or what was read by one session or several.
     line_from: &'static str,
     read_alone_ms: f64,
     write_alone_ms: f64,
     write_round_trips: u32,
     steps: Vec<Step>,
+    /// More connections, of which nobody knows what they bring to writes where packets are lost.
+    connections_may_help: Option<u16>,
     commands: Vec<Commands>,
     /// Properties of the link that the model does not know: what they cost is in no figure.
     not_modelled: Vec<&'static str>,
@@ -116,6 +120,7 @@ struct Step {
     change: String,
     mb_per_s: f64,
     limit: &'static str,
+    is_upper_bound: bool,
 }
 
 /// One set of settings on the emulated link.
@@ -124,6 +129,9 @@ struct Proof {
     with: &'static str,
     measured_mb_per_s: f64,
     expected_mb_per_s: f64,
+    /// The model expects no more than that.
+    is_upper_bound: bool,
+    /// The model's, where about as much came as it expects.
     limit: &'static str,
     /// What initiator and target agreed on there.
     negotiated: Negotiated,
@@ -274,6 +282,7 @@ impl Proof {
             with,
             measured_mb_per_s: outcome.measured_bytes_per_s / 1e6,
             expected_mb_per_s: outcome.expected_bytes_per_s / 1e6,
+            is_upper_bound: outcome.is_upper_bound,
             limit: outcome.limit,
             negotiated: outcome.negotiated,
             is_doubtful: outcome.is_doubtful,
@@ -347,6 +356,7 @@ fn tell_all(
         settings: Keys::from(&question.settings),
         mb_per_s: advice.bytes_per_s / 1e6,
         limit: advice.limit.word(),
+        is_upper_bound: question.is_upper_bound(),
         line_from,
         read_alone_ms: read.command_time.as_secs_f64() * 1e3,
         write_alone_ms: write.command_time.as_secs_f64() * 1e3,
@@ -358,8 +368,10 @@ fn tell_all(
                 change: paste::words(step.change, &question.settings),
                 mb_per_s: step.bytes_per_s / 1e6,
                 limit: step.limit.word(),
+                is_upper_bound: step.is_upper_bound,
             })
             .collect(),
+        connections_may_help: advice.connections_may_help,
         commands: paste::commands(&changes, &target),
         not_modelled: unknown_to_model(link),
         proof,

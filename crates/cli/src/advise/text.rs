@@ -57,9 +57,10 @@ pub(super) fn text(told: &Told) -> String {
     let _ = writeln!(
         text,
         "workload: {sizes}, {read_percent} % reads, {} under way\n\n\
-         {:.2} MB/s are to be expected, limited by {}; {line}.\n\
+         {}{:.2} MB/s are to be expected, limited by {}; {line}.\n\
          Alone{mean}, a read takes {:.2} ms, and a write {:.2} ms with {} round trip{}.",
         told.settings.window,
+        at_most(told.is_upper_bound),
         told.mb_per_s,
         told.limit,
         told.read_alone_ms,
@@ -68,16 +69,26 @@ pub(super) fn text(told: &Told) -> String {
         if told.write_round_trips == 1 { "" } else { "s" }
     );
     if told.steps.is_empty() {
-        text += "\nNo setting lifts that.\n";
+        let other = if told.connections_may_help.is_some() { "other " } else { "" };
+        let _ = write!(text, "\nNo {other}setting lifts that.\n");
     } else {
         let mut rows = vec![["with", "MB/s", "limited by"].map(str::to_owned).to_vec()];
         let lines = told.steps.iter();
-        rows.extend(
-            lines.map(|step| {
-                vec![step.change.clone(), format!("{:.2}", step.mb_per_s), step.limit.to_owned()]
-            }),
-        );
+        rows.extend(lines.map(|step| {
+            vec![
+                step.change.clone(),
+                format!("{}{:.2}", at_most(step.is_upper_bound), step.mb_per_s),
+                step.limit.to_owned(),
+            ]
+        }));
         let _ = write!(text, "\n{}", table(0, &rows));
+    }
+    if let Some(count) = told.connections_may_help {
+        let _ = writeln!(
+            text,
+            "More connections, up to {count}, may bring more. How much is not in the model: a target takes the writes of a session in \
+             their order, so that each connection waits for what others have lost. --connections N --prove tries it."
+        );
     }
     for commands in &told.commands {
         let _ = writeln!(text, "\n{}:", commands.system);
@@ -94,6 +105,11 @@ fn ways(path: &Path, both: &str, say: impl Fn(&Direction) -> String) -> String {
     if up == down { up + both } else { format!("{up} up, {down} down") }
 }
 
+/// Before a rate that nobody promises.
+const fn at_most(is_upper_bound: bool) -> &'static str {
+    if is_upper_bound { "at most " } else { "" }
+}
+
 fn in_units(value: Option<f64>, decimals: usize, unit: &str) -> String {
     value.map_or("any rate".to_owned(), |value| format!("{value:.decimals$} {unit}"))
 }
@@ -108,7 +124,7 @@ fn proof(told: &Told) -> String {
         vec![
             proof.with.to_owned(),
             format!("{:.2}", proof.measured_mb_per_s),
-            format!("{:.2}", proof.expected_mb_per_s),
+            format!("{}{:.2}", at_most(proof.is_upper_bound), proof.expected_mb_per_s),
             format!("{difference:+.0} %"),
             proof.limit.to_owned(),
         ]

@@ -13,7 +13,7 @@ use lunette_workload::{Arrivals, Percent, Spread, Workload};
 use serde::Serialize;
 
 use crate::bench::plan::REQUESTS_BYTES_MAX;
-use crate::study::{BLOCK_BYTES, Ends, RANGE_BYTES, Site};
+use crate::study::{BLOCK_BYTES, Ends, RANGE_BYTES, Site, UNEXPLAINED};
 use crate::{DEPTH_MAX, Disk, Ending, LabError, Monitor, Negotiated, Plan, Until, Work, bench};
 
 /// How long is measured, and what comes before; both also grow with the round trip.
@@ -23,6 +23,12 @@ const WARM_UP: Duration = Duration::from_millis(500);
 const LOSSY: u32 = 6;
 /// What the model knows losses of. A system whose own is another one may allow its networks only Reno beside that.
 const CONTROLS: [&str; 2] = ["cubic", "reno"];
+
+/// What is off the model by more than this part of it is not limited by what the model says: runs of mixes are up to a quarter apart.
+const ABOUT: f64 = 0.25;
+/// What limits it then.
+const MACHINE: &str = "machine";
+const COMMAND_ORDER: &str = "command-order";
 
 /// Where advice is tried.
 #[derive(Debug, Clone, Copy)]
@@ -44,8 +50,11 @@ pub struct Outcome {
     pub measured_bytes_per_s: f64,
     /// What the model expects of what was agreed on, and of the round trip that was measured.
     pub expected_bytes_per_s: f64,
-    /// What it says the limit is.
+    /// What the model says the limit is, where about that much came, and else who is: `machine` where this one was late,
+    /// `command-order` where writes on several connections waited for each other's losses, and `unexplained`.
     pub limit: &'static str,
+    /// The model expects no more than that, and nobody knows how much less.
+    pub is_upper_bound: bool,
     /// What initiator and target agreed on.
     pub negotiated: Negotiated,
     /// The machine was late with packets, or lost some: the figure is of the machine.
@@ -96,12 +105,17 @@ impl Trial<'_> {
             path.congestion_control = congestion_control;
         }
         let (expected_bytes_per_s, limit): (f64, Limit) = agreed.expected();
+        let (measured_bytes_per_s, is_doubtful) =
+            (carried.measured.bytes_per_s, site.facts(self.link)?.is_doubtful);
+        let is_in_order = agreed.settings.connections > 1 && agreed.waits_in_order();
+        let reached = measured_bytes_per_s / expected_bytes_per_s.max(1e-9);
         Ok(Outcome {
-            measured_bytes_per_s: carried.measured.bytes_per_s,
+            measured_bytes_per_s,
             expected_bytes_per_s,
-            limit: limit.word(),
+            limit: limited_by(reached, limit, is_in_order, is_doubtful),
+            is_upper_bound: agreed.is_upper_bound(),
             negotiated,
-            is_doubtful: site.facts(self.link)?.is_doubtful,
+            is_doubtful,
         })
     }
 
@@ -138,6 +152,16 @@ impl Trial<'_> {
             interval: Duration::from_secs(1),
             patience: None,
         })
+    }
+}
+
+/// What limits a run that has reached so much of what the model expects.
+fn limited_by(reached: f64, limit: Limit, is_in_order: bool, is_doubtful: bool) -> &'static str {
+    match reached {
+        reached if (reached - 1.0).abs() <= ABOUT => limit.word(),
+        _ if is_doubtful => MACHINE,
+        reached if reached < 1.0 && is_in_order => COMMAND_ORDER,
+        _ => UNEXPLAINED,
     }
 }
 
@@ -180,4 +204,20 @@ fn set_tcp_window(bytes: u64) -> io::Result<()> {
     };
     write("tcp_rmem", 131_072, receive)?;
     write("tcp_wmem", 16_384, send)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_misses_by_far_is_not_limited_by_what_was_expected() {
+        let word =
+            |reached, is_in_order, is_doubtful| limited_by(reached, Limit::Link, is_in_order, is_doubtful);
+        for reached in [0.8, 1.0, 1.2] {
+            assert_eq!(word(reached, true, true), "link-rate");
+        }
+        assert_eq!((word(0.37, true, false), word(0.37, true, true)), ("command-order", "machine"));
+        assert_eq!((word(0.37, false, false), word(1.5, true, false)), ("unexplained", "unexplained"));
+    }
 }

@@ -68,6 +68,8 @@ pub struct Step {
     pub bytes_per_s: f64,
     /// What is the limit then.
     pub limit: Limit,
+    /// It is no more than that ([`Question::is_upper_bound`]).
+    pub is_upper_bound: bool,
 }
 
 /// What is to be expected, and what lifts it.
@@ -81,6 +83,9 @@ pub struct Advice {
     pub alone: [Expected; 2],
     /// Changes, one after the other; each makes it faster.
     pub steps: Vec<Step>,
+    /// More connections than there are then, as many as losses alone would call for: nobody knows what they bring
+    /// ([`Question::waits_in_order`]).
+    pub connections_may_help: Option<u16>,
 }
 
 impl Question<'_> {
@@ -107,6 +112,24 @@ impl Question<'_> {
     #[must_use]
     pub fn expected(&self) -> (f64, Limit) {
         self.both_ways().expected()
+    }
+
+    /// Whether several connections would wait for each other's losses: a target takes the writes of a session in their order (RFC 7143,
+    /// 4.2.2.1), and reads behind them, whichever connections they come on. What that leaves is not in the model.
+    #[must_use]
+    pub fn waits_in_order(&self) -> bool {
+        self.read_share < 1.0 && self.paths[1].loss_limit().is_some()
+    }
+
+    /// Whether what is expected is what several connections have at most: as many times what losses leave of one.
+    #[must_use]
+    pub fn is_upper_bound(&self) -> bool {
+        let mut one = *self;
+        one.settings.connections = 1;
+        let shares = [self.read_share, 1.0 - self.read_share];
+        let is_lossy =
+            self.paths.iter().zip(shares).any(|(path, share)| share > 0.0 && path.loss_limit().is_some());
+        is_lossy && self.settings.connections > 1 && one.expected().0 < self.expected().0
     }
 
     /// The same with one setting changed; nothing if it is so already.
@@ -203,14 +226,22 @@ impl Question<'_> {
 #[must_use]
 pub fn advise(question: &Question<'_>) -> Advice {
     let (bytes_per_s, limit) = question.expected();
-    let mut advice = Advice { bytes_per_s, limit, alone: question.each(), steps: Vec::new() };
+    let (alone, steps) = (question.each(), Vec::new());
+    let mut advice = Advice { bytes_per_s, limit, alone, steps, connections_may_help: None };
     let mut now = *question;
     for _ in 0..CHANGES_MAX {
         let (rate, limit) = now.expected();
         let better = now.candidates(limit).into_iter().find_map(|change| {
             let changed = now.with(change)?;
+            if let Change::Connections(count) = change
+                && now.waits_in_order()
+            {
+                advice.connections_may_help = Some(count);
+                return None;
+            }
             let (bytes_per_s, limit) = changed.expected();
-            (bytes_per_s > rate).then_some((changed, Step { change, bytes_per_s, limit }))
+            let is_upper_bound = changed.is_upper_bound();
+            (bytes_per_s > rate).then_some((changed, Step { change, bytes_per_s, limit, is_upper_bound }))
         });
         let Some((changed, step)) = better else { break };
         now = changed;
@@ -288,9 +319,34 @@ mod tests {
         assert!(matches!(steps[0].change, Change::TcpWindow(bytes) if bytes > 900_000), "{steps:?}");
         let mut lossy = question();
         lossy.settings.window = 512;
-        lossy.paths[1].loss = 0.001;
-        let steps = advise(&lossy).steps;
-        assert!(matches!(steps[0].change, Change::Connections(2..=32)), "{steps:?}");
+        lossy.paths = lossy.paths.map(|path| NetworkPath { loss: 0.001, ..path });
+        let writes = advise(&lossy);
+        assert_eq!(
+            (&*writes.steps, writes.connections_may_help, writes.limit),
+            (&[][..], Some(32), Limit::Loss)
+        );
+        lossy.read_share = 1.0;
+        let reads = advise(&lossy);
+        assert!(matches!(reads.steps[0].change, Change::Connections(2..=32)), "{reads:?}");
+        assert_eq!(reads.connections_may_help, None);
+    }
+
+    #[test]
+    fn several_connections_with_losses_are_an_upper_bound() {
+        let mut several = question();
+        (several.settings.window, several.settings.connections) = (512, 8);
+        assert!(!several.is_upper_bound() && !several.waits_in_order(), "nothing is lost");
+        several.paths[1].loss = 0.001;
+        assert!(several.is_upper_bound() && several.waits_in_order());
+        // The data of reads comes the other way, and a mix has writes.
+        assert!(!Question { read_share: 1.0, ..several }.is_upper_bound());
+        assert!(!Question { read_share: 1.0, ..several }.waits_in_order());
+        assert!(Question { read_share: 0.9, ..several }.waits_in_order());
+        // One command at a time is not faster on several.
+        several.settings.window = 1;
+        assert!(!several.is_upper_bound());
+        (several.settings.window, several.settings.connections) = (512, 1);
+        assert!(!several.is_upper_bound());
     }
 
     #[test]
@@ -388,7 +444,9 @@ mod tests {
             widest.settings.max_burst_length = BURST_BYTES_MAX;
             widest.settings.max_outstanding_r2t = OUTSTANDING_R2T_MAX;
             widest.settings.window = WINDOW_MAX;
-            widest.settings.connections = CONNECTIONS_MAX;
+            if !applied.waits_in_order() {
+                widest.settings.connections = CONNECTIONS_MAX;
+            }
             for path in &mut widest.paths {
                 path.tcp_window_bytes = Some(TCP_WINDOW_BYTES_MAX);
             }
