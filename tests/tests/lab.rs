@@ -87,6 +87,13 @@ fn a_cell_of_every_study_is_measured() -> Result<()> {
         for cell in cells {
             ensure!(cell["measured"].as_f64().is_some_and(|figure| figure > 0.0), "{study}: {cell}");
             ensure!(cell["limit"].as_str().is_some_and(|limit| !limit.is_empty()), "{study}: {cell}");
+            // Figures that are to be compared are of one run.
+            let beside = |name: &str| {
+                let further = cell["further"].as_array().into_iter().flatten();
+                further.filter(|own| own["name"] == name).find_map(|own| own["measured"].as_f64()) > Some(0.0)
+            };
+            ensure!(study != "lu-trace" || beside("response"), "{cell}");
+            ensure!(study != "dr-shared" || beside("bulk"), "{cell}");
         }
         assert_eq!(fs::read_dir(scratch.path())?.count(), 0, "{study} leaves nothing behind");
     }

@@ -47,14 +47,14 @@ fn lost_together(shape: &Shape, path: &NetworkPath) -> f64 {
 /// The properties of a link that the model does not know, as descriptions call them.
 #[must_use]
 pub fn unknown_to_model(link: &Link) -> Vec<&'static str> {
-    let is_some = |is: &dyn Fn(&Shape) -> bool| is(&link.up) || is(&link.down);
-    let all: [(&str, &dyn Fn(&Shape) -> bool); 4] = [
-        ("jitter", &|shape| shape.jitter != Jitter::default()),
-        ("duplicate", &|shape| shape.duplicate != Probability::NEVER),
-        ("reorder", &|shape| shape.reorder != Reorder::default()),
-        ("reserve", &|shape| shape.reserved.is_some()),
+    let has = |is: fn(&Shape) -> bool| is(&link.up) || is(&link.down);
+    let all = [
+        ("jitter", has(|shape| shape.jitter != Jitter::default())),
+        ("duplicate", has(|shape| shape.duplicate != Probability::NEVER)),
+        ("reorder", has(|shape| shape.reorder != Reorder::default())),
+        ("reserve", has(|shape| shape.reserved.is_some())),
     ];
-    all.into_iter().filter(|(_, is)| is_some(is)).map(|(name, _)| name).collect()
+    all.into_iter().filter(|(_, is_there)| *is_there).map(|(name, _)| name).collect()
 }
 
 #[cfg(test)]

@@ -41,7 +41,7 @@ pub(crate) const SHARED: Study = Study {
     paper: PAPER,
     question: "what bulk TCP on the same link leaves of iSCSI, with and without bandwidth reserved for it (section III)",
     differs: "A link of 100 Mb/s instead of a gigabit, so that it and not this machine is shared. Writes of 64 KiB, 32 under way, and of \
-              4 KiB one after the other for the latency; bulk traffic goes the same way. Without a reservation nobody promises \
+              4 KiB one after the other for the latency; bulk traffic goes the same way. Each figure has what the other one carried in the same run beside it. Without a reservation nobody promises \
               a share, so there is no model. The paper's figures are not at hand.",
     axes: Some(("flows", "reserved")),
     cells: shared,

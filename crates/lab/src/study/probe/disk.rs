@@ -21,7 +21,7 @@ use crate::study::recorded::Recorded;
 use crate::study::service::{self, Service};
 use crate::study::setting::{self, Key, Setting};
 use crate::study::site::{self, BLOCK_BYTES, RANGE_BYTES, Site, TARGET};
-use crate::{Carried, Disk, Ending, LabError, Measured, Monitor, Plan, Times, Until, Work, bench};
+use crate::{Carried, Disk, Ending, Further, LabError, Measured, Monitor, Plan, Times, Until, Work, bench};
 
 /// Of a trace, where it is to be quick.
 const QUICK_TRACE_COUNT: u64 = 2000;
@@ -319,7 +319,7 @@ pub(super) fn run(
     let busy = disk_busy(place.scratch, disk_before);
     let carried = carried?;
     drop((service, recorded));
-    let mut run = figure(&carried.measured, &carried.ending, probe.metric)?;
+    let mut run = figure(&carried.measured, &carried.ending, probe)?;
     if let Some(agreed) = &carried.negotiated {
         let driven = Driven { link, congestion_control: &control };
         run.model = model::disk(driven, probe, agreed, None).map(|modelled| modelled.expected);
@@ -367,10 +367,18 @@ fn local(probe: &DiskProbe, duty: Duty, monitor: &Monitor) -> Result<Run, LabErr
     // It has nothing to lose.
     let _ = volume.close();
     let carried = carried?;
-    figure(&carried.measured, &carried.ending, probe.metric)
+    figure(&carried.measured, &carried.ending, probe)
 }
 
-fn figure(measured: &Measured, ending: &Ending, metric: Metric) -> Result<Run, LabError> {
+/// What a command took, in milliseconds: the mean of reads and writes.
+fn mean_ms(measured: &Measured) -> f64 {
+    let parts = [&measured.read, &measured.write].into_iter().flatten();
+    let sum: f64 = parts.map(|part| part.mean * part.operations as f64).sum();
+    sum / measured.operations.max(1) as f64 / 1e3
+}
+
+fn figure(measured: &Measured, ending: &Ending, probe: &DiskProbe) -> Result<Run, LabError> {
+    let (metric, is_trace) = (probe.metric, matches!(probe.load, Load::Trace(_)));
     if let Ending::Mismatch(what) | Ending::Refused(what) | Ending::Lost(what) = ending {
         return Err(LabError::NotReady(what.clone()));
     }
@@ -378,20 +386,17 @@ fn figure(measured: &Measured, ending: &Ending, metric: Metric) -> Result<Run, L
         Metric::MegabytesPerSecond => measured.bytes_per_s / 1e6,
         Metric::MebibytesPerSecond => measured.bytes_per_s / f64::from(1 << 20),
         Metric::OperationsPerSecond => measured.operations_per_s,
-        Metric::MeanMilliseconds => {
-            let parts = [&measured.read, &measured.write];
-            let sum: f64 = parts
-                .iter()
-                .filter_map(|part| part.as_ref())
-                .map(|part| part.mean * part.operations as f64)
-                .sum();
-            sum / measured.operations.max(1) as f64 / 1e3
-        }
+        Metric::MeanMilliseconds => mean_ms(measured),
     };
     let processor = measured.processor_s / measured.seconds.max(1e-9);
     let further = match metric {
         Metric::MebibytesPerSecond | Metric::OperationsPerSecond => {
             both_units(metric, measured.operations_per_s, measured.bytes_per_s).1
+        }
+        // A trace is told by both, which are to be of one run.
+        Metric::MegabytesPerSecond if is_trace => vec![Further::new("response", mean_ms(measured), "ms")],
+        Metric::MeanMilliseconds if is_trace => {
+            vec![Further::new("carried", measured.bytes_per_s / 1e6, "MB/s")]
         }
         Metric::MegabytesPerSecond | Metric::MeanMilliseconds => Vec::new(),
     };

@@ -12,7 +12,7 @@ use super::disk::{self, DiskProbe};
 use super::model::{self, Driven};
 use super::{Duty, Metric, Place, Run, tcp};
 use crate::bench::monitor::Phase;
-use crate::{LabError, Monitor};
+use crate::{Further, LabError, Monitor};
 
 /// From this share of its rate on, a link is full.
 const IN_USE: f64 = 0.9;
@@ -29,7 +29,7 @@ pub(crate) struct SharedProbe {
     pub(crate) tells_bulk: bool,
 }
 
-/// Runs both, and tells one of them.
+/// Runs both, and tells one of them, with the other one beside it: what they have of a link is to be seen from one run.
 pub(super) fn run(
     place: Place<'_>,
     probe: &SharedProbe,
@@ -67,8 +67,14 @@ pub(super) fn run(
     run.model = share(whole_mb_per_s, link, probe)
         .or(run.model)
         .filter(|_| probe.flows == 0 || link.up.reserved.is_some());
+    let carried = iscsi_mb_per_s(&probe.disk, run.measured);
+    if probe.tells_bulk || probe.disk.metric == Metric::MeanMilliseconds {
+        run.further.push(Further::new("iscsi", carried, "MB/s"));
+    }
     if probe.tells_bulk {
         run.measured = bulk_mb_per_s;
+    } else if probe.flows > 0 {
+        run.further.push(Further::new("bulk", bulk_mb_per_s, "MB/s"));
     }
     Ok(run)
 }
