@@ -1,6 +1,6 @@
 //! Traces as text. Three forms are read, a line at a time:
 //!
-//! - our own: `MICROSECONDS R|W OFFSET LENGTH`, the latter two in bytes; a line that begins with `#` is a remark;
+//! - our own: `MICROSECONDS R|W OFFSET LENGTH`, the latter two in bytes; what is behind `#` is a remark;
 //! - the text of `blkparse`: the events `Q` (an operation is queued) of its default format, with sectors of 512 bytes;
 //! - the CSV of the SNIA's block traces from Microsoft Research: `Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime`,
 //!   with times in units of 100 ns.
@@ -133,15 +133,18 @@ impl TraceReader {
         if text.len() > TRACE_LINE_BYTES_MAX {
             return Err(fault());
         }
+        // Editors of Windows begin a text with this mark.
+        let text = if line == 1 { text.trim_start_matches('\u{feff}') } else { text };
         let text = text.trim();
         let parsed = if is_blkparse(text) {
             self.is_blkparse = true;
-            parse_blkparse(text).unwrap_or(Line::Other)
+            parse_blkparse(text)
         } else if self.is_blkparse {
-            Line::Other
+            is_around_events(text).then_some(Line::Other)
         } else {
-            parse(text).ok_or_else(fault)?
+            parse(text)
         };
+        let parsed = parsed.ok_or_else(fault)?;
         let Line::Operation { device, at_ns, kind, offset_bytes, length_bytes } = parsed else {
             return Ok(());
         };
@@ -204,10 +207,11 @@ fn parse(text: &str) -> Option<Line> {
     if text.is_empty() || text.starts_with('#') {
         return Some(Line::Other);
     }
-    if text.contains(',') {
+    let (operation, _remark) = text.split_once('#').unwrap_or((text, ""));
+    if operation.contains(',') {
         return parse_csv(text);
     }
-    let words: Vec<&str> = text.split_ascii_whitespace().take(5).collect();
+    let words: Vec<&str> = operation.split_ascii_whitespace().take(5).collect();
     let [time, letter, offset, length] = words[..] else { return None };
     let kind = match letter {
         "R" => Kind::Read,
@@ -231,22 +235,41 @@ fn is_blkparse(text: &str) -> bool {
     })
 }
 
-/// `8,0 3 1 0.000123456 697 Q W 223490 + 8 [name]`; the summary at the end and other events are no operations.
+/// `8,0 3 1 0.000123456 697 Q W 223490 + 8 [name]`; other events are no operations. Nothing if it is none of them: a line that was cut
+/// off or damaged has been an operation.
 fn parse_blkparse(text: &str) -> Option<Line> {
     let words: Vec<&str> = text.split_ascii_whitespace().take(11).collect();
-    let [device, _, _, time, _, "Q", flags, sector, "+", sectors, ..] = words[..] else { return None };
+    let [device, _, _, time, _, action, flags, ref what @ ..] = words[..] else { return None };
+    if action != "Q" {
+        return Some(Line::Other);
+    }
+    // The name of who asked is the end.
+    let is_whole = text.ends_with(']') && flags.bytes().all(|flag| flag.is_ascii_uppercase());
+    let (seconds, nanoseconds) = time.split_once('.').filter(|(_, digits)| is_whole && digits.len() == 9)?;
+    let at_ns = whole_number(seconds)?.checked_mul(1_000_000_000)?.checked_add(whole_number(nanoseconds)?)?;
     let kind = match (flags.contains('R'), flags.contains('W'), flags.contains('D')) {
         (true, false, false) => Kind::Read,
         (false, true, false) => Kind::Write,
-        _ => return None,
+        _ => return Some(Line::Other),
     };
-    let (seconds, nanoseconds) = time.split_once('.').filter(|(_, digits)| digits.len() == 9)?;
-    let at_ns = whole_number(seconds)?.checked_mul(1_000_000_000)?.checked_add(whole_number(nanoseconds)?)?;
+    // A flush has no sectors.
+    let is_flush = flags.contains('F');
+    let [sector, "+", sectors, ..] = what else {
+        return (is_flush && what.first()?.starts_with('[')).then_some(Line::Other);
+    };
     let bytes = |sectors: &str| whole_number(sectors)?.checked_mul(SECTOR_BYTES);
     let (offset_bytes, length_bytes) = (bytes(sector)?, bytes(sectors)?);
-    // A flush has no sectors.
-    let device = Some(device.to_owned());
-    (length_bytes > 0).then_some(Line::Operation { device, at_ns, kind, offset_bytes, length_bytes })
+    if length_bytes == 0 {
+        return is_flush.then_some(Line::Other);
+    }
+    Some(Line::Operation { device: Some(device.to_owned()), at_ns, kind, offset_bytes, length_bytes })
+}
+
+/// What blkparse prints beside its events: the summary at its end, with the names of its figures, programs and processors. A part of an
+/// event has neither.
+fn is_around_events(text: &str) -> bool {
+    let name = text.split_once(':').map(|(name, _)| name).or_else(|| text.ends_with(')').then_some(text));
+    text.is_empty() || text.starts_with('#') || name.is_some_and(|name| !name.contains(['+', '[']))
 }
 
 fn parse_csv(text: &str) -> Option<Line> {
@@ -319,6 +342,45 @@ mod tests {
                     8,0    1        5     2.000920000   697  Q  DS 0 + 4096 [fstrim]\n\
                     CPU3 (8,0):\n Reads Queued:           1,        4KiB\n";
         assert_eq!(shown(&read(text).unwrap()), ["0 R 8192 4096", "899 W 114426880 512"]);
+    }
+
+    #[test]
+    fn a_damaged_event_is_no_remark() {
+        let first = "8,0 3 1 2.000001000 697 Q R 16 + 8 [fio]\n";
+        let whole = "8,0 3 2 2.000002000 697 Q W 32 + 8 [kworker/0:1]";
+        assert_eq!(read(&format!("{first}{whole}")).unwrap().records().len(), 2);
+        // Wherever it is cut off.
+        for length in 1..whole.len() {
+            let cut = &whole[..length];
+            assert_eq!(read(&format!("{first}{cut}")), Err(TraceError::Line { line: 2 }), "{cut}");
+        }
+        for damaged in [
+            whole.replace("32 + 8", "3x + 8"),
+            whole.replace("32 + 8", "32 - 8"),
+            whole.replace("32 + 8", "32 + 0"),
+            whole.replace("2.000002000", "2.00002"),
+            whole.replace("Q W", "Q w"),
+            whole.replace("8,0", "8x0"),
+            "\u{fffd}\u{fffd}".to_owned(),
+        ] {
+            assert_eq!(read(&format!("{first}{damaged}")), Err(TraceError::Line { line: 2 }), "{damaged}");
+        }
+        // Flushes, discards, messages and the summary are whole lines.
+        let around = "8,0 1 4 2.000910000 697 Q FWS [jbd2]\n8,0 1 4 2.000910000 697 Q FWS 0 + 0 [jbd2]\n\
+                      8,0 1 0 2.000920000 0 m N cfq697S / alloced\n8,0 1 5 2.000930000 697 Q DS 0 + 8 [fstrim]\n\n\
+                      fio (697)\n Reads Queued: 1, 4KiB\nThroughput (R/W): 1KiB/s\nSkips: 0 forward (0 -   0.0%)\n";
+        assert_eq!(read(&format!("{first}{around}")).unwrap().records().len(), 1);
+    }
+
+    #[test]
+    fn remarks_stand_behind_operations_and_a_text_may_begin_with_its_mark() {
+        assert_eq!(
+            shown(&read("\u{feff}500 R 4096 512 # foo, bar\n600 W 0 512#\n").unwrap()),
+            ["0 R 4096 512", "100 W 0 512"]
+        );
+        assert_eq!(read("\u{feff}# a remark\n1 R 0 512").unwrap().records().len(), 1);
+        assert_eq!(read("1 R # 0 512"), Err(TraceError::Line { line: 1 }));
+        assert_eq!(read("1 R 0 512\n\u{feff}2 R 0 512"), Err(TraceError::Line { line: 2 }));
     }
 
     #[test]
