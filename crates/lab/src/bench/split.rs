@@ -5,7 +5,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Seek, SeekFrom};
+use std::io::{self, BufRead, BufReader, Read as _, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -23,6 +23,9 @@ const KEPT_MAX: usize = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long it is left alone in between.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+
+/// The longest line that is read: twice what a target writes.
+const LINE_BYTES_MAX: u64 = 256;
 
 /// A session, by the names that both sides have for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -167,10 +170,24 @@ impl TargetTimes {
     /// What is written from now on.
     ///
     /// # Errors
-    /// There is no such file.
+    /// There is no such file, or it is none of a target's times.
     pub(crate) fn from_now(path: &Path) -> Result<Self, LabError> {
-        let length = std::fs::metadata(path).map_err(LabError::times(path))?.len();
-        Ok(Self { path: path.to_owned(), from: length })
+        let failed = LabError::times(path);
+        // Whoever opens a pipe may wait for ever.
+        let metadata = std::fs::metadata(path).map_err(&failed)?;
+        if !metadata.is_file() {
+            return Err(failed(invalid("it is no regular file")));
+        }
+        let mut first = Vec::new();
+        let file = File::open(path).map_err(&failed)?;
+        line(&mut BufReader::new(file), &mut first).map_err(&failed)?;
+        let is_known = |line: &[u8]| {
+            line.starts_with(b"#") || std::str::from_utf8(line).is_ok_and(|line| parse(line).is_some())
+        };
+        if first.strip_suffix(b"\n").is_some_and(|line| !is_known(line)) {
+            return Err(failed(invalid("its first line is none that a target writes of its tasks")));
+        }
+        Ok(Self { path: path.to_owned(), from: metadata.len() })
     }
 
     /// Joins what is there with this side's; waits until the target has written all of it, but not for ever.
@@ -192,17 +209,30 @@ impl TargetTimes {
     fn read(&self) -> io::Result<Read> {
         let mut file = File::open(&self.path)?;
         file.seek(SeekFrom::Start(self.from))?;
-        let mut read = Read::default();
-        for line in BufReader::new(file).split(b'\n') {
-            let line = line?;
-            read.has_gaps |= line.starts_with(b"#");
+        let (mut file, mut read, mut text) = (BufReader::new(file), Read::default(), Vec::new());
+        while line(&mut file, &mut text)? {
+            read.has_gaps |= text.starts_with(b"#");
             // A line of which the end is not there yet is read the next time.
-            if let Some((session, tag, theirs)) = std::str::from_utf8(&line).ok().and_then(parse) {
+            if let Some((session, tag, theirs)) = std::str::from_utf8(&text).ok().and_then(parse) {
                 read.tasks.entry(session).or_default().entry(tag).or_default().push(theirs);
             }
         }
         Ok(read)
     }
+}
+
+fn invalid(what: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+/// Reads the next line with its end; false if there is none.
+fn line(file: &mut impl BufRead, text: &mut Vec<u8>) -> io::Result<bool> {
+    text.clear();
+    let length = file.take(LINE_BYTES_MAX).read_until(b'\n', text)?;
+    if length as u64 == LINE_BYTES_MAX && !text.ends_with(b"\n") {
+        return Err(invalid("a line is longer than any that a target writes"));
+    }
+    Ok(length > 0)
 }
 
 /// `ISID TSIH TAG DATA STORE REST`: hexadecimal names, then nanoseconds.
@@ -317,6 +347,30 @@ mod tests {
         std::fs::write(&path, text + "# 1 operations of all units are missing here\n").expect("a file");
         let split = join(&times.read().expect("lines"), &sessions);
         assert_eq!((split.whole.ns.len(), split.is_final), (0, true));
+    }
+
+    #[test]
+    fn what_is_none_of_a_target_s_times_is_refused_before_anything_is_measured() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("t.0.times");
+        let refused = |path: &Path| TargetTimes::from_now(path).err().map(|error| error.to_string());
+        for device in [Path::new("/dev/zero"), directory.path()] {
+            assert!(refused(device).is_some_and(|told| told.contains("no regular file")), "{device:?}");
+        }
+        let whole = "400001370000 0007 00000001 0 999000 0 ns\n";
+        for (text, what) in [("0 R 0 512\n", "first line"), (&*"x".repeat(300), "longer than any")] {
+            std::fs::write(&path, text).expect("a file");
+            assert!(refused(&path).is_some_and(|told| told.contains(what)), "{text}");
+        }
+        for text in ["", &whole[..20], whole, "# 3 records of all units are missing here\n"] {
+            std::fs::write(&path, text).expect("a file");
+            assert_eq!(refused(&path), None, "{text}");
+        }
+        // A line that does not end is not gathered.
+        let times = TargetTimes { path: path.clone(), from: 0 };
+        let sparse = File::create(&path).and_then(|file| file.set_len(1 << 40));
+        sparse.expect("a file of zeroes");
+        assert_eq!(times.read().map(|_| ()).map_err(|error| error.kind()), Err(io::ErrorKind::InvalidData));
     }
 
     #[test]
