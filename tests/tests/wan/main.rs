@@ -811,6 +811,28 @@ fn a_network_is_not_disturbed_by_who_speaks_otherwise() -> Result<()> {
     Ok(())
 }
 
+/// A process that is stopped says nothing for ever.
+#[test]
+fn a_network_whose_process_is_stopped_is_named_and_ended_by_force() -> Result<()> {
+    if !may()? {
+        return Ok(());
+    }
+    let networks = Networks::new()?;
+    networks.good(&["up", "--name", "lab", "--link", "local"])?;
+    let pid = networks.pid("lab")?;
+    let process = rustix::process::Pid::from_raw(pid).context("a process")?;
+    rustix::process::kill_process(process, rustix::process::Signal::STOP)?;
+    let silent = networks.wan(&["down", "lab"])?;
+    assert_eq!(silent.ending(), "exit status 125", "{}", silent.output);
+    let told = format!("the process {pid} of the network lab did not answer within 10 s");
+    ensure!(silent.output.contains(&told) && silent.output.contains("--force"), "{}", silent.output);
+    networks.good(&["down", "lab", "--force"])?;
+    ensure!(networks.listed()?.is_empty() && !networks.0.path().join("lunette/wan/lab.socket").exists());
+    let gone = networks.wan(&["down", "lab", "--force"])?;
+    ensure!(gone.output.contains("there is no network lab"), "{}", gone.output);
+    Ok(())
+}
+
 /// Who enters a namespace is at the mercy of whoever has made it. An NBD server of `nobody` stands for his network: it
 /// is not spoken to.
 #[test]

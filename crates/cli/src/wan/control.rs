@@ -14,11 +14,13 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use lunette_wan::Entrance;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags, recvmsg, sendmsg,
 };
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 
 use super::report::Report;
@@ -187,7 +189,11 @@ impl Directory {
 }
 
 /// A conversation with a network.
-pub(super) struct Line(UnixStream);
+pub(super) struct Line {
+    stream: UnixStream,
+    /// The process at the other end, where this side has called.
+    holder: Option<Pid>,
+}
 
 impl Line {
     /// Calls a network.
@@ -204,28 +210,52 @@ impl Line {
             _ => Failure::network(format!("the network {name} cannot be spoken to"), &error),
         })?;
         // Who enters a namespace is at the mercy of its owner.
-        let holder = socket_peercred(&stream).map_err(|errno| gone(name, &errno.into()))?;
+        let holder = socket_peercred(&stream).map_err(|errno| gone(name, None, &errno.into()))?;
         if holder.uid != rustix::process::getuid() {
             return Err(Failure::wan(format!("the network {name} is another user's")));
         }
-        Ok(Self::new(stream))
+        Ok(Self { holder: Some(holder.pid), ..Self::new(stream) })
+    }
+
+    /// Ends the process of a network, whatever it does, and answers its number.
+    ///
+    /// # Errors
+    /// There is none of that name, or it does not end.
+    pub(super) fn kill_holder(directory: &Directory, name: &NetworkName) -> Result<u32, Failure> {
+        let failed = |errno: rustix::io::Errno| gone(name, None, &errno.into());
+        let nobody = || Failure::internal("nobody is called");
+        let holder = Self::call(directory, name)?.holder.ok_or_else(nobody)?;
+        let process = pidfd_open(holder, PidfdFlags::empty()).map_err(failed)?;
+        // As long as it is called by that number, nobody else has it.
+        if Self::call(directory, name)?.holder != Some(holder) {
+            return Err(Failure::wan(format!("the network {name} has another process now")));
+        }
+        pidfd_send_signal(&process, Signal::KILL).map_err(failed)?;
+        let patience = Timespec { tv_sec: PATIENCE.as_secs().cast_signed(), tv_nsec: 0 };
+        if poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&patience)).map_err(failed)? == 0 {
+            return Err(Failure::wan(format!(
+                "the process {} of the network {name} does not end",
+                holder.as_raw_pid()
+            )));
+        }
+        Ok(holder.as_raw_pid().cast_unsigned())
     }
 
     pub(super) fn new(stream: UnixStream) -> Self {
         // Whoever is silent must not hold up the others. A socket takes any time limit but zero.
         let _ = stream.set_read_timeout(Some(PATIENCE)).and(stream.set_write_timeout(Some(PATIENCE)));
-        Self(stream)
+        Self { stream, holder: None }
     }
 
     /// Sends a line.
     pub(super) fn send<T: Serialize>(&mut self, what: &T) -> io::Result<()> {
-        self.0.write_all((serde_json::to_string(what)? + "\n").as_bytes())
+        self.stream.write_all((serde_json::to_string(what)? + "\n").as_bytes())
     }
 
     /// Receives one.
     pub(super) fn receive<T: for<'de> Deserialize<'de>>(&mut self) -> io::Result<T> {
         let mut line = String::new();
-        BufReader::new(Read::take(&self.0, LINE_BYTES_MAX)).read_line(&mut line)?;
+        BufReader::new(Read::take(&self.stream, LINE_BYTES_MAX)).read_line(&mut line)?;
         serde_json::from_str(&line).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
     }
 
@@ -235,7 +265,7 @@ impl Line {
     /// The network refuses, or is gone.
     pub(super) fn ask(&mut self, name: &NetworkName, request: &Request) -> Result<Answer, Failure> {
         let answer = self.send(request).and_then(|()| self.receive());
-        match answer.map_err(|error| gone(name, &error))? {
+        match answer.map_err(|error| gone(name, self.holder, &error))? {
             Answer::Refused(why) => Err(Failure::wan(format!("the network {name} refuses: {why}"))),
             answer => Ok(answer),
         }
@@ -248,7 +278,7 @@ impl Line {
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
         // A descriptor needs a byte to travel with.
-        sendmsg(&self.0, &[IoSlice::new(b"\n")], &mut ancillary, SendFlags::NOSIGNAL)?;
+        sendmsg(&self.stream, &[IoSlice::new(b"\n")], &mut ancillary, SendFlags::NOSIGNAL)?;
         Ok(())
     }
 
@@ -258,14 +288,14 @@ impl Line {
     /// The network refuses, or is gone.
     pub(super) fn ask_entrance(&mut self, name: &NetworkName, far: bool) -> Result<Entrance, Failure> {
         let received = self.send(&Request::Enter { far }).and_then(|()| self.receive_entrance());
-        received.map_err(|error| gone(name, &error))
+        received.map_err(|error| gone(name, self.holder, &error))
     }
 
     fn receive_entrance(&self) -> io::Result<Entrance> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let mut byte = [0];
-        recvmsg(&self.0, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+        recvmsg(&self.stream, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
         let mut descriptors = Vec::new();
         for message in ancillary.drain() {
             if let RecvAncillaryMessage::ScmRights(rights) = message {
@@ -278,8 +308,18 @@ impl Line {
     }
 
     /// Waits until the other side has gone.
-    pub(super) fn wait_for_end(mut self) -> io::Result<()> {
-        match self.0.read(&mut [0]) {
+    ///
+    /// # Errors
+    /// It does not go.
+    pub(super) fn wait_for_end(mut self, name: &NetworkName) -> Result<(), Failure> {
+        self.read_end().map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock => gone(name, self.holder, &error),
+            _ => Failure::network(format!("the network {name} does not end"), &error),
+        })
+    }
+
+    fn read_end(&mut self) -> io::Result<()> {
+        match self.stream.read(&mut [0]) {
             Ok(0) => Ok(()),
             Ok(_) => Err(io::Error::new(io::ErrorKind::InvalidData, "it says more than it should")),
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(()),
@@ -288,8 +328,15 @@ impl Line {
     }
 }
 
-fn gone(name: &NetworkName, error: &io::Error) -> Failure {
-    Failure::network(format!("the network {name} does not answer"), error)
+fn gone(name: &NetworkName, holder: Option<Pid>, error: &io::Error) -> Failure {
+    let Some(pid) = holder.map(Pid::as_raw_pid).filter(|_| error.kind() == io::ErrorKind::WouldBlock) else {
+        return Failure::network(format!("the network {name} does not answer"), error);
+    };
+    let seconds = PATIENCE.as_secs();
+    Failure::wan(format!("the process {pid} of the network {name} did not answer within {seconds} s"))
+        .with_help(&format!(
+            "if it is stopped, `kill -CONT {pid}` lets it go on; `lunette wan down {name} --force` ends it"
+        ))
 }
 
 #[cfg(test)]

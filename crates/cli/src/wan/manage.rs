@@ -57,6 +57,9 @@ pub(crate) struct SetOptions {
 pub(crate) struct DownOptions {
     /// The network's name
     name: NetworkName,
+    /// End its process by SIGKILL, as where that is stopped and does not answer
+    #[arg(long)]
+    force: bool,
 }
 
 /// Starts the process that holds the network, and says how it is used.
@@ -166,18 +169,41 @@ pub(super) fn set(options: &SetOptions) -> Result<(), Failure> {
 /// Ends a network.
 pub(super) fn down(options: &DownOptions) -> Result<(), Failure> {
     let (directory, name) = (Directory::open()?, &options.name);
+    if options.force {
+        return force_down(&directory, name);
+    }
     let processes = state(&directory, name)?.processes;
     let mut line = Line::call(&directory, name)?;
     line.ask(name, &Request::Down)?;
-    line.wait_for_end()
-        .map_err(|error| Failure::network(format!("the network {name} does not end"), &error))?;
+    line.wait_for_end(name)?;
+    say_who_is_left(&processes);
+    Ok(())
+}
+
+/// Ends a network that may not answer.
+fn force_down(directory: &Directory, name: &NetworkName) -> Result<(), Failure> {
+    let holder = Line::kill_holder(directory, name)?;
+    let failed = |error: std::io::Error| Failure::network(format!("the socket of {name} stays"), &error);
+    {
+        let _lock = directory.lock().map_err(failed)?;
+        match directory.remove_stale(name) {
+            // Somebody else may have removed it.
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error)),
+            _ => {}
+        }
+    }
+    let left = leftovers().into_iter().map(Left::from);
+    left.filter(|left| left.pid == holder).for_each(|left| say_who_is_left(&left.processes));
+    Ok(())
+}
+
+fn say_who_is_left(processes: &[u32]) {
     if !processes.is_empty() {
         say(&format!(
             "still in it, without a network: {}; `lunette wan clean` ends those that have LUNETTE_NETWORK in their environment",
-            listed(&processes)
+            listed(processes)
         ));
     }
-    Ok(())
 }
 
 /// A row of the list.
