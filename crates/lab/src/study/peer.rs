@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use lunette_wan::{FAR, Namespace};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
+use super::files::{joined, lacks_programs};
 use super::guest;
 use super::scratch::Directory;
 use super::site::{BLOCK_BYTES, DISK_BYTES, PORT, Site};
@@ -62,12 +63,12 @@ impl Peer {
         }
     }
 
-    const fn programs(self) -> (&'static [&'static str], &'static str) {
+    /// The programs that it needs, with Debian's packages that have them, and what else it lacks.
+    fn needs(self) -> (Vec<(&'static str, &'static str)>, Option<String>) {
         match self {
-            Self::Tgtd => (&["tgtd", "tgtadm"], "tgt"),
-            Self::Istgt => (&["istgt"], "istgt"),
-            // What it needs is not in one package.
-            Self::Lio => (&[], ""),
+            Self::Tgtd => (vec![("tgtd", "tgt"), ("tgtadm", "tgt")], None),
+            Self::Istgt => (vec![("istgt", "istgt")], None),
+            Self::Lio => guest::needs(),
         }
     }
 
@@ -76,13 +77,26 @@ impl Peer {
     /// # Errors
     /// A sentence with what to install.
     pub fn check(self) -> Result<(), LabError> {
-        if self == Self::Lio {
-            return guest::lacks().map_or(Ok(()), |lack| Err(LabError::Plan(format!("lio needs {lack}"))));
+        Self::check_all(&[self])
+    }
+
+    /// Sees whether all of these are here.
+    ///
+    /// # Errors
+    /// A sentence with all that is to be installed.
+    pub fn check_all(peers: &[Self]) -> Result<(), LabError> {
+        let (mut names, mut programs, mut others) = (Vec::new(), Vec::new(), Vec::new());
+        for peer in peers {
+            let (own, other) = peer.needs();
+            if lacks_programs(&own).is_some() || other.is_some() {
+                names.push(peer.name());
+                programs.extend(own);
+                others.push(other);
+            }
         }
-        let (programs, package) = self.programs();
-        let missing = programs.iter().find(|program| find(program).is_none());
-        missing.map_or(Ok(()), |program| {
-            Err(LabError::Plan(format!("{program} is not here; it is in Debian's package {package}")))
+        let lacks = joined(std::iter::once(lacks_programs(&programs)).chain(others));
+        lacks.map_or(Ok(()), |lack| {
+            Err(LabError::Plan(format!("{} cannot be had without {lack}", names.join(", "))))
         })
     }
 }

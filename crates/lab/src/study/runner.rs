@@ -126,7 +126,7 @@ impl Laboratory<'_> {
         // What was left by who was killed.
         [self.scratch, &env::temp_dir()].into_iter().for_each(scratch::sweep);
         let host = Host::look();
-        self.peers.iter().try_for_each(|peer| peer.check())?;
+        Peer::check_all(self.peers)?;
         setting::check(self.set)?;
         self.check_peers()?;
         let Chosen { cells, leaves_out, wide, lacking, of } = self.choose(study, are_asked_for)?;

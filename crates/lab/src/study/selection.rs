@@ -291,7 +291,7 @@ pub(super) mod tests {
         };
         let (peers, absent) = of(&[], |_| (), "trinkle-profiles");
         assert_eq!((&peers, absent.len()), (&installed, trinkle::PEERS.len() - installed.len()));
-        assert!(absent.iter().all(|lack| lack.contains("Debian's package")), "{absent:?}");
+        assert!(absent.iter().all(|lack| lack.contains("Debian: apt-get install ")), "{absent:?}");
         assert_eq!(of(&[Peer::Lio], |_| (), "trinkle-profiles"), (vec![Peer::Lio], Vec::new()));
         assert_eq!(of(&[], |_| (), "dalgic-sweep"), (Vec::new(), Vec::new()));
         assert_eq!(of(&[], |laboratory| laboratory.is_proxied = true, "trinkle-profiles").0, []);

@@ -30,18 +30,22 @@ const USERS: &str = "/proc/self/uid_map";
 /// What is run for every one of them, and Debian's package that has it.
 const TOOLS: [(&str, &str); 3] = [("mke2fs", "e2fsprogs"), ("mount", "mount"), ("losetup", "mount")];
 
-/// What this machine lacks for file systems of its own; nothing if it lacks nothing.
-pub(crate) fn lacks() -> Option<String> {
+/// What this machine lacks for file systems of its own, with FUSE where that is needed, and for these programs; nothing if it lacks
+/// nothing.
+pub(crate) fn lacks(needs_fuse: bool, programs: &[(&str, &str)]) -> Option<String> {
     let users = fs::read_to_string(USERS).unwrap_or_default();
-    if !geteuid().is_root() || !is_whole(&users) {
-        return Some("root, and not of a user namespace: nobody else may mount file systems".to_owned());
-    }
-    if !Path::new("/dev/loop-control").exists() {
-        return Some(
-            "loop devices (/dev/loop-control), which this kernel or container has none of".to_owned(),
-        );
-    }
-    lacks_programs(&TOOLS)
+    let is_root = geteuid().is_root() && is_whole(&users);
+    let has = |path: &str| Path::new(path).exists();
+    let all = [
+        (!is_root)
+            .then(|| "root, and not of a user namespace: nobody else may mount file systems".to_owned()),
+        (!has("/dev/loop-control")).then(|| {
+            "loop devices (/dev/loop-control), which this kernel or container has none of".to_owned()
+        }),
+        (needs_fuse && !has("/dev/fuse")).then(|| "/dev/fuse: a kernel or container with FUSE".to_owned()),
+        lacks_programs(&[&TOOLS, programs].concat()),
+    ];
+    joined(all)
 }
 
 /// Whether a map of users (user_namespaces(7)) is that of the first namespace, where every user is himself.
@@ -49,15 +53,23 @@ fn is_whole(map: &str) -> bool {
     map.split_whitespace().eq(["0", "0", "4294967295"])
 }
 
-/// What has to be there for [`Attached`].
-pub(crate) fn lacks_fuse() -> Option<String> {
-    (!Path::new("/dev/fuse").exists()).then(|| "/dev/fuse: a kernel or container with FUSE".to_owned())
+/// Which of these programs are not here, with what installs them; each stands beside Debian's package that has it.
+pub(crate) fn lacks_programs(programs: &[(&str, &str)]) -> Option<String> {
+    let (mut missing, mut packages) = (Vec::new(), Vec::new());
+    for &(program, package) in programs.iter().filter(|(program, _)| find(program).is_none()) {
+        missing.push(program);
+        if !packages.contains(&package) {
+            packages.push(package);
+        }
+    }
+    let told = || format!("{} (Debian: apt-get install {})", missing.join(", "), packages.join(" "));
+    (!missing.is_empty()).then(told)
 }
 
-/// Which of these programs is not here.
-pub(crate) fn lacks_programs(programs: &[(&str, &str)]) -> Option<String> {
-    let (program, package) = programs.iter().find(|(program, _)| find(program).is_none())?;
-    Some(format!("{program} (Debian: apt-get install {package})"))
+/// All that is lacking, in words.
+pub(crate) fn joined(lacks: impl IntoIterator<Item = Option<String>>) -> Option<String> {
+    let all: Vec<String> = lacks.into_iter().flatten().collect();
+    (!all.is_empty()).then(|| all.join("; "))
 }
 
 /// Does something in a thread of its own, and what `give_up` does if that has not ended in time: it is to end what the thread
@@ -105,11 +117,21 @@ mod tests {
 
     #[test]
     fn what_is_not_here_is_named_with_its_package() {
-        let lacking = lacks_programs(&[("sh", "dash"), ("lunette-no-such-program", "lunette-none")]);
-        assert_eq!(
-            lacking.as_deref(),
-            Some("lunette-no-such-program (Debian: apt-get install lunette-none)")
-        );
+        let none = |name| (name, "lunette-none");
+        let programs = [
+            ("sh", "dash"),
+            none("lunette-no-such-program"),
+            none("lunette-nor-this"),
+            ("lunette-or-this", "other"),
+        ];
+        let told = "lunette-no-such-program, lunette-nor-this, lunette-or-this (Debian: apt-get install lunette-none other)";
+        assert_eq!(lacks_programs(&programs).as_deref(), Some(told));
         assert_eq!(lacks_programs(&[("sh", "dash")]), None);
+        // What else is missing, for the user is who he is, comes before.
+        let lacking = lacks(true, &programs[1..2]).unwrap_or_default();
+        assert!(
+            lacking.contains("lunette-no-such-program") && lacking.ends_with(" lunette-none)"),
+            "{lacking}"
+        );
     }
 }

@@ -15,7 +15,6 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount};
 
-use super::lacks_programs;
 use crate::LabError;
 use crate::study::peer::command;
 use crate::study::site::Site;
@@ -37,9 +36,9 @@ pub(crate) enum ShareKind {
 }
 
 impl ShareKind {
-    /// What has to be installed for it and is not.
-    pub(crate) fn lacks(self) -> Option<String> {
-        lacks_programs(match self {
+    /// What is run for it, with Debian's packages that have it.
+    pub(crate) const fn programs(self) -> &'static [(&'static str, &'static str)] {
+        match self {
             Self::Smb => &[
                 ("unshare", "util-linux"),
                 ("stdbuf", "coreutils"),
@@ -51,7 +50,7 @@ impl ShareKind {
                 ("rpcbind", "rpcbind"),
                 ("ganesha.nfsd", "nfs-ganesha nfs-ganesha-vfs"),
             ],
-        })
+        }
     }
 
     /// Its name in tables.

@@ -20,13 +20,17 @@ use std::time::{Duration, Instant};
 use lunette_wan::{End, FAR, NEAR, Namespace};
 use rustix::fs::{Access, access};
 
-use super::peer::{command, find};
+use super::files::{joined, lacks_programs};
+use super::peer::command;
 use super::scratch::Directory;
 use super::{tool, versions};
 use crate::LabError;
 
 /// The directory of the image: the variable that the project's tests have for it, too.
 const IMAGE: &str = "LUNETTE_VM";
+/// What runs a virtual machine, and what builds its image, each with Debian's package that has it.
+const PROGRAMS: [(&str, &str); 2] = [("qemu-system-x86_64", "qemu-system-x86"), ("ip", "iproute2")];
+const BUILDERS: [(&str, &str); 3] = [("mmdebstrap", "mmdebstrap"), ("dpkg-deb", "dpkg"), ("cpio", "cpio")];
 /// What is in it.
 const KERNEL: &str = "linux";
 const ROOT: &str = "root.cpio";
@@ -59,12 +63,16 @@ pub(crate) struct Guest {
 
 /// What this machine lacks for one; nothing if it lacks nothing.
 pub(crate) fn lacks() -> Option<String> {
-    for (program, package) in [("qemu-system-x86_64", "qemu-system-x86"), ("ip", "iproute2")] {
-        if find(program).is_none() {
-            return Some(format!("{program} (Debian: apt-get install {package})"));
-        }
-    }
-    image().err()
+    let (programs, image) = needs();
+    joined([lacks_programs(&programs), image])
+}
+
+/// The programs that it needs, with Debian's packages that have them, and what is wrong with its image: where that is not here, what
+/// builds one is needed as well.
+pub(crate) fn needs() -> (Vec<(&'static str, &'static str)>, Option<String>) {
+    let image = image().err();
+    let builders: &[_] = if image.is_some() { &BUILDERS } else { &[] };
+    ([&PROGRAMS[..], builders].concat(), image)
 }
 
 /// Whether its processor is this machine's own, and not an emulated one.

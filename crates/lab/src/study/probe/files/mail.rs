@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use super::{Figure, Files, Observer, Outcome, Told, Way, over_iscsi, prepared, site_of};
 use crate::LabError;
-use crate::study::files::lacks_programs;
 use crate::study::peer::command;
 use crate::study::probe::{Design, Duty, Keys, Place};
 use crate::study::{Further, tool};
@@ -34,10 +33,8 @@ const fn image_bytes(duty: Duty) -> u64 {
     if duty.is_quick { 128 << 20 } else { 1 << 30 }
 }
 
-/// What has to be installed and is not.
-pub(super) fn lacks() -> Option<String> {
-    lacks_programs(&[(PROGRAM, "postmark")])
-}
+/// What is run, with Debian's package that has it.
+pub(super) const PROGRAMS: [(&str, &str); 1] = [(PROGRAM, "postmark")];
 
 /// Runs it.
 pub(super) fn run(place: Place<'_>, design: Design, duty: Duty) -> Result<Outcome, LabError> {
@@ -144,6 +141,7 @@ fn read(said: &str, transactions: f64, transactions_s: f64, all_s: f64) -> Optio
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::study::files::lacks_programs;
 
     const SAID: &str = "Deleting files...Done\nTime:\n\t8 seconds total\n\t5 seconds of transactions (10000 per second)\n\n\
                         Files:\n\t44991 created (5623 per second)\n\t24917 read (4983 per second)\n\nData:\n\
@@ -187,7 +185,7 @@ mod tests {
 
     #[test]
     fn the_program_itself_works_where_it_is_put() {
-        if let Some(lack) = lacks() {
+        if let Some(lack) = lacks_programs(&PROGRAMS) {
             lunette_skip::record_lacking(&lack);
             return;
         }

@@ -137,13 +137,12 @@ impl FilesProbe {
 
     /// What this machine lacks for it.
     pub(crate) fn lacks(&self) -> Option<String> {
-        let own = || match self.job {
-            Job::Each(Scheme::Direct) | Job::Whole { is_attached: false, .. } => None,
-            Job::Each(Scheme::Share(kind)) => kind.lacks(),
-            Job::Mail(_) => files::lacks_fuse().or_else(mail::lacks),
-            Job::Each(Scheme::Iscsi { .. }) | Job::Whole { .. } | Job::Web { .. } => files::lacks_fuse(),
-        };
-        files::lacks().or_else(own)
+        match self.job {
+            Job::Each(Scheme::Direct) | Job::Whole { is_attached: false, .. } => files::lacks(false, &[]),
+            Job::Each(Scheme::Share(kind)) => files::lacks(false, kind.programs()),
+            Job::Mail(_) => files::lacks(true, &mail::PROGRAMS),
+            Job::Each(Scheme::Iscsi { .. }) | Job::Whole { .. } | Job::Web { .. } => files::lacks(true, &[]),
+        }
     }
 
     /// Whether a target of ours has the disk.
