@@ -47,7 +47,12 @@ impl Running {
         let output = tempfile::tempdir()?;
         let mut command = Command::new(binary);
         command.args(["lab", "run", study, "--quick", "--quiet", "--output"]).arg(output.path());
-        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        command
+            .args(arguments)
+            .env("TMPDIR", output.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
         Ok(Self { child: command.spawn()?, output })
     }
 
@@ -217,5 +222,30 @@ fn who_is_interrupted_keeps_what_was_measured() -> Result<()> {
     let reported = run(Command::new(binary()).args(["lab", "report"]).arg(output.path()), LIMIT)?;
     ensure!(reported.success(), "{}", reported.output);
     assert_eq!(reported.output.contains("dalgic-sweep has no cells"), measured == 0, "{}", reported.output);
+    Ok(())
+}
+
+#[test]
+fn what_a_killed_study_has_in_temporary_files_is_removed_at_once() -> Result<()> {
+    let mut running = Running::start(binary(), "dalgic-sweep", &SIX)?;
+    let Some(study) =
+        running.until("a session", |study| target_with_session(study, " serve ").map(|_| study))?
+    else {
+        return running.lacking();
+    };
+    // As a peer has them; the other one is of a process that lives.
+    let directory = |pid: u32| running.output.path().join(format!("lunette-lab-{pid}-77"));
+    let (own, others) = (directory(study), directory(std::process::id()));
+    fs::create_dir(&own)?;
+    fs::write(own.join("istgt.conf"), "")?;
+    fs::create_dir(&others)?;
+    running.child.kill()?;
+    running.child.wait()?;
+    let begun = Instant::now();
+    while own.exists() {
+        ensure!(begun.elapsed() < Duration::from_secs(20), "{} is still there", own.display());
+        thread::sleep(Duration::from_millis(5));
+    }
+    ensure!(others.exists(), "it is another one's");
     Ok(())
 }

@@ -28,5 +28,5 @@ pub use result::{BenchResult, DiskFacts, Ending, Latency, Measured, Negotiated, 
 pub use stages::{Stage, Stages, ToldApart};
 pub use study::{
     CellResult, FORM, Failed, Further, Identity, Laboratory, LatencyParts, LinkFacts, Peer, REACHED, Setting,
-    Study, StudyResult, Summary, Times, Told, studies, study, summaries,
+    Study, StudyResult, Summary, Times, Told, remove_left, studies, study, summaries,
 };

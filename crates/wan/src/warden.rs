@@ -5,7 +5,7 @@
 //! comes however the process ends. It is in a namespace of its own, where no other warden looks for it.
 
 use std::fs::File;
-use std::io::{self, IoSlice, IoSliceMut, Read};
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
@@ -23,6 +23,9 @@ use crate::namespace::{Namespace, spawn_apart};
 
 /// The arguments with which the program `lunette` does what [`keep_watch`] says.
 pub const WARD: [&str; 2] = ["wan", "ward"];
+
+/// What is said before the line ends by itself, and by nobody who is killed.
+const IN_ORDER: &[u8] = b".";
 
 /// A running warden. Dropping it has it end who is left, and waits for that.
 #[derive(Debug)]
@@ -57,25 +60,30 @@ impl Warden {
 
 impl Drop for Warden {
     fn drop(&mut self) {
-        drop(self.line.take());
+        if let Some(mut line) = self.line.take() {
+            // It may have ended.
+            let _ = line.write_all(IN_ORDER);
+        }
         // It ends by itself.
         let _ = self.child.wait();
     }
 }
 
-/// What a warden does: waits for the end of the line, and then ends all processes in the namespaces that have come by it.
+/// What a warden does: waits for the end of the line, and then ends all processes in the namespaces that have come by it. True if the
+/// network was ended in order, and false if its process has gone.
 ///
 /// # Errors
 /// No namespaces have come.
-pub fn keep_watch(mut line: UnixStream) -> io::Result<()> {
+pub fn keep_watch(mut line: UnixStream) -> io::Result<bool> {
     let namespaces = receive(&line)?.map(File::from);
     let [near, far] = namespaces.each_ref().map(|file| file.metadata().map(|metadata| metadata.ino()));
     let inodes = [near?, far?];
-    while line.read(&mut [0]).is_err_and(|error| error.kind() == io::ErrorKind::Interrupted) {}
+    let mut last = Vec::new();
+    while line.read_to_end(&mut last).is_err_and(|error| error.kind() == io::ErrorKind::Interrupted) {}
     let is_there = |pid| network_of(pid).is_some_and(|network| inodes.contains(&network));
     end_all(|| inhabitants(&inodes), is_there);
     drop(namespaces);
-    Ok(())
+    Ok(last == IN_ORDER)
 }
 
 fn receive(line: &UnixStream) -> io::Result<[OwnedFd; 2]> {

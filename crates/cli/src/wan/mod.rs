@@ -121,7 +121,7 @@ pub(crate) enum WanCommand {
     Hold(holder::HoldOptions),
     /// End who is left in a network when it has gone: what `lunette wan run` and `lunette lab` start
     #[command(hide = true)]
-    Ward,
+    Ward(ward::WardOptions),
 }
 
 /// The link between two ends.
@@ -147,7 +147,7 @@ pub(crate) fn run(command: &WanCommand) -> Result<ExitCode, Failure> {
         WanCommand::Down(options) => manage::down(options).map(success),
         WanCommand::List { json } => manage::list(*json).map(success),
         WanCommand::Clean { json } => ward::clean(*json).map(success),
-        WanCommand::Ward => ward::ward().map(success),
+        WanCommand::Ward(options) => ward::ward(options).map(success),
         WanCommand::Proxy(options) => proxy::proxy(options),
         WanCommand::Check(options) => check::check(options),
         WanCommand::Links { json } => links(*json).map(success),

@@ -3,15 +3,25 @@
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
 
+use clap::Args;
+use lunette_lab::remove_left;
 use lunette_wan::{Emulator, Leftover, WARD, end_leftovers, keep_watch};
+use rustix::process::{getppid, test_kill_process};
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::{json, print};
 use crate::failure::Failure;
+
+/// How long a process that was killed may take to be gone, and how often is looked.
+const PATIENCE: Duration = Duration::from_secs(10);
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Has a process of this program watch over a network.
 pub(super) fn watch_over(emulator: &mut Emulator) -> Result<(), Failure> {
@@ -20,14 +30,33 @@ pub(super) fn watch_over(emulator: &mut Emulator) -> Result<(), Failure> {
     emulator.set_warden(Command::new(program).args(WARD)).map_err(|error| failed(&error))
 }
 
+/// What a ward is told.
+#[derive(Debug, Args)]
+pub(crate) struct WardOptions {
+    /// Where files of the lab are, which are removed if it was killed
+    #[arg(long, value_name = "DIRECTORY")]
+    sweep: Vec<PathBuf>,
+}
+
 /// Watches over a network, whose ends come by the standard input.
-pub(super) fn ward() -> Result<(), Failure> {
+pub(super) fn ward(options: &WardOptions) -> Result<(), Failure> {
     let failed = |error: io::Error| Failure::network("this is started by other commands", &error);
     // Its time has come when the network has gone, and at no other one.
     let _ignored = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(failed)?;
     let line = io::stdin().as_fd().try_clone_to_owned().map_err(failed)?;
     // What this process keeps of it besides would not matter: the other side is what ends.
-    keep_watch(UnixStream::from(line)).map_err(failed)
+    let owner = getppid();
+    let is_in_order = keep_watch(UnixStream::from(line)).map_err(failed)?;
+    if is_in_order || options.sweep.is_empty() {
+        return Ok(());
+    }
+    // Its files are known by its number, which is gone a moment after it.
+    let began = Instant::now();
+    while owner.is_some_and(|owner| test_kill_process(owner).is_ok()) && began.elapsed() < PATIENCE {
+        thread::sleep(LOOK_INTERVAL);
+    }
+    options.sweep.iter().for_each(|directory| remove_left(directory));
+    Ok(())
 }
 
 /// What is told of a network that is gone.

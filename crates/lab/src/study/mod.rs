@@ -47,6 +47,7 @@ pub(crate) use judgement::{HELD, OFF, UNEXPLAINED};
 pub use peer::Peer;
 pub use result::{CellResult, FORM, Failed, Further, LinkFacts, StudyResult, Summary};
 pub use runner::{Laboratory, Told};
+pub use scratch::sweep as remove_left;
 pub(crate) use setting::Ends;
 pub use setting::Setting;
 pub(crate) use site::{BLOCK_BYTES, RANGE_BYTES, Site};

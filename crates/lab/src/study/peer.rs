@@ -156,7 +156,8 @@ pub(super) fn start(peer: Peer, far: &Namespace) -> Result<Running, LabError> {
         Peer::Lio => return Err(LabError::Plan("LIO is no program".to_owned())),
     };
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
-    let child = far.spawn(&mut command).map_err(LabError::system("a peer at the far end"))?;
+    // It has nothing to end in order, and would be asked by who has other things to do.
+    let child = far.spawn_mortal(&mut command).map_err(LabError::system("a peer at the far end"))?;
     let mut running = Running { peer, child, directory, _disk: disk };
     running.wait_until_it_listens(far)?;
     if peer == Peer::Tgtd {

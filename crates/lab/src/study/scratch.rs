@@ -54,8 +54,8 @@ impl Drop for Directory {
     }
 }
 
-/// Removes the directories in another one whose processes are gone.
-pub(crate) fn sweep(parent: &Path) {
+/// Removes the directories of studies in another one whose processes are gone.
+pub fn sweep(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         if is_left(&entry) {
             let _ = fs::remove_dir_all(entry.path());

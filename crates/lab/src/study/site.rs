@@ -1,6 +1,7 @@
 //! Where cells over a network are measured: an emulated link with a target at its far end.
 
 use std::collections::BTreeMap;
+use std::env;
 use std::fs;
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -361,7 +362,8 @@ fn network(
     ends: &Ends,
 ) -> Result<Emulator, LabError> {
     let mut emulator = Emulator::start(link, seed)?;
-    emulator.set_warden(Command::new(binary).args(WARD))?;
+    // It also removes what peers have in there if this process is killed.
+    emulator.set_warden(Command::new(binary).args(WARD).arg("--sweep").arg(env::temp_dir()))?;
     if let Some(bytes) = ends.tcp_buffer_bytes {
         let limits = tcp_limits(bytes);
         set_tcp_buffers(&emulator, [&limits; 2]).map_err(LabError::system(OTHER_BUFFERS))?;
