@@ -9,6 +9,7 @@
 
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::thread::{self, JoinHandle};
@@ -20,6 +21,7 @@ use crate::engine::operation::{Done, IoCompletion};
 use crate::engine::queue::CompletionQueue;
 use crate::error::{ErrorClass, StoreError, classify, copy_io_error};
 use crate::store::Store;
+use crate::store::kernel::became_shorter;
 use crate::volume::shielded;
 
 /// Why a volume takes no more writes.
@@ -42,6 +44,8 @@ impl fmt::Display for Fault {
 pub(crate) struct Waiter {
     pub(crate) queue: Arc<CompletionQueue>,
     pub(crate) tag: u64,
+    /// The bytes that it has changed.
+    pub(crate) changed: Range<u64>,
     pub(crate) buffer: Option<Buffer>,
 }
 
@@ -101,8 +105,25 @@ impl Durability {
         self.commit_in(&turn)
     }
 
-    /// Flushes on the calling thread if that is known to be quick and nobody flushes already.
-    pub(crate) fn try_commit(&self) -> Option<Result<(), StoreError>> {
+    /// The same, and the store still has these bytes, which were changed before.
+    pub(crate) fn commit_range(&self, changed: &Range<u64>) -> Result<(), StoreError> {
+        self.commit()?;
+        self.check_kept(changed, self.store.end_bytes())
+    }
+
+    /// Whether bytes that a flush has made stable are still there, by what was then said of the store's end: what lay behind it was cut off
+    /// meanwhile, and that is no matter of the flush.
+    fn check_kept(&self, changed: &Range<u64>, end_bytes: io::Result<u64>) -> Result<(), StoreError> {
+        let source = match end_bytes {
+            Ok(end_bytes) if changed.end <= end_bytes => return Ok(()),
+            Ok(_) => became_shorter(),
+            Err(error) => error,
+        };
+        Err(StoreError::from_io(changed.start, source))
+    }
+
+    /// As [`Self::commit_range`], if a flush is known to be quick and nobody flushes already.
+    pub(crate) fn try_commit(&self, changed: &Range<u64>) -> Option<Result<(), StoreError>> {
         if !self.pace.is_quick() || self.store.is_slow() {
             return None;
         }
@@ -111,7 +132,8 @@ impl Durability {
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return None,
         };
-        Some(self.commit_in(&turn))
+        let result = self.commit_in(&turn);
+        Some(result.and_then(|()| self.check_kept(changed, self.store.end_bytes())))
     }
 
     /// Flushes. The guard is of `turn`, so that there is one at a time.
@@ -158,7 +180,7 @@ impl Durability {
         }
         if group.thread.is_none() {
             drop(group);
-            let result = self.commit();
+            let result = self.commit_range(&waiter.changed);
             waiter.finish(result);
             return;
         }
@@ -183,8 +205,12 @@ impl Durability {
             std::mem::swap(&mut batch, &mut group.waiting);
             drop(group);
             let result = self.commit();
+            let end_bytes = self.store.end_bytes();
             for waiter in batch.drain(..) {
-                waiter.finish(same_for_all(&result));
+                let end_bytes = end_bytes.as_ref().copied().map_err(copy_io_error);
+                let is_kept = |()| self.check_kept(&waiter.changed, end_bytes);
+                let result = same_for_all(&result).and_then(is_kept);
+                waiter.finish(result);
             }
         }
     }

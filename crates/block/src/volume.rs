@@ -3,6 +3,7 @@
 //! Not here: which thread does what (`engine`), and when data is stable (`flush`).
 
 use std::io;
+use std::ops::Range;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -50,8 +51,8 @@ pub struct Volume {
 pub(crate) struct Executed {
     pub(crate) result: Result<Done, StoreError>,
     pub(crate) buffer: Option<Buffer>,
-    /// The operation went well so far and is finished by the next flush.
-    pub(crate) needs_flush: bool,
+    /// The operation went well so far and is finished by the next flush: the bytes that it has changed.
+    pub(crate) to_flush: Option<Range<u64>>,
 }
 
 impl Volume {
@@ -358,7 +359,9 @@ impl Volume {
             Err(source) => Err(self.failed(kind, offset, length, source)),
         };
         let needs_flush = stable && result.is_ok() && !store.in_memory();
-        Executed { result, buffer: operation.into_buffer(), needs_flush }
+        // What was executed was found not to go beyond what can be addressed.
+        let to_flush = needs_flush.then(|| offset..offset + length);
+        Executed { result, buffer: operation.into_buffer(), to_flush }
     }
 
     /// Tells the log of a failure, and sorts it.

@@ -250,7 +250,7 @@ impl IoContext {
             self.take(call.execute().into());
         }
         if let Some(commit) = self.commits.pop() {
-            match commit.volume.durability().try_commit() {
+            match commit.volume.durability().try_commit(&commit.changed) {
                 Some(result) => {
                     let result = result.map(|()| operation::Done::Nothing);
                     self.finished.push(IoCompletion { tag: commit.tag, result, buffer: commit.buffer });
@@ -268,9 +268,9 @@ impl IoContext {
             pool::submit(call, &self.queue);
         }
         let mut last: Option<Arc<Durability>> = None;
-        for Commit { volume, tag, buffer } in self.commits.drain(..) {
+        for Commit { volume, tag, changed, buffer } in self.commits.drain(..) {
             let durability = volume.durability();
-            durability.enqueue(Waiter { queue: Arc::clone(&self.queue), tag, buffer });
+            durability.enqueue(Waiter { queue: Arc::clone(&self.queue), tag, changed, buffer });
             if last.as_ref().is_none_or(|last| !Arc::ptr_eq(last, durability))
                 && let Some(before) = last.replace(Arc::clone(durability))
             {

@@ -162,10 +162,10 @@ impl Pool {
         drop(volume);
         match outcome {
             Outcome::Done(completion) => queue.push(completion),
-            Outcome::Commit(Commit { volume, tag, buffer }) => {
+            Outcome::Commit(Commit { volume, tag, changed, buffer }) => {
                 let durability = Arc::clone(volume.durability());
                 drop(volume);
-                durability.enqueue(Waiter { queue, tag, buffer });
+                durability.enqueue(Waiter { queue, tag, changed, buffer });
                 durability.wake();
             }
         }

@@ -3,6 +3,7 @@
 //! Engines say what is to be done. Where it is done, on the submitting thread or on another, is decided once a turn by
 //! the [`super::IoContext`], which knows what else there is to do.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -37,6 +38,8 @@ pub(super) struct Call {
 pub(super) struct Commit {
     pub(super) volume: Arc<Volume>,
     pub(super) tag: u64,
+    /// The bytes that it has changed.
+    pub(super) changed: Range<u64>,
     pub(super) buffer: Option<Buffer>,
 }
 
@@ -58,11 +61,10 @@ pub(super) enum Outcome {
 
 impl Outcome {
     pub(super) fn of(volume: &Arc<Volume>, tag: u64, executed: Executed) -> Self {
-        let Executed { result, buffer, needs_flush } = executed;
-        if needs_flush {
-            Self::Commit(Commit { volume: Arc::clone(volume), tag, buffer })
-        } else {
-            Self::Done(IoCompletion { tag, result, buffer })
+        let Executed { result, buffer, to_flush } = executed;
+        match to_flush {
+            Some(changed) => Self::Commit(Commit { volume: Arc::clone(volume), tag, changed, buffer }),
+            None => Self::Done(IoCompletion { tag, result, buffer }),
         }
     }
 }

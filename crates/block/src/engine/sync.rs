@@ -9,8 +9,11 @@ use crate::volume::Volume;
 pub(super) fn run(volume: &Volume, tag: u64, operation: Operation) -> IoCompletion {
     let executed = volume.execute(operation, 0);
     let result = match executed.result {
-        Ok(done) if executed.needs_flush => volume.durability().commit().map(|()| done),
-        result => result,
+        Ok(done) => match &executed.to_flush {
+            Some(changed) => volume.durability().commit_range(changed).map(|()| done),
+            None => Ok(done),
+        },
+        failed => failed,
     };
     IoCompletion { tag, result, buffer: executed.buffer }
 }

@@ -121,6 +121,12 @@ pub(super) fn prepare(volume: &Arc<Volume>, tag: u64, operation: Operation) -> R
         Operation::Read { offset, buffer } => (raw.takes(*offset, buffer), None),
         Operation::Write { offset, buffer, .. } => {
             let Some(shared) = raw.try_share() else { return otherwise(operation) };
+            // A file that was cut would become longer again; the blocking call says what the matter is.
+            let end = operation.range().map_or(0, |(offset, length)| offset + length);
+            if volume.store().end_bytes().map_or(true, |end_bytes| end > end_bytes) {
+                drop(shared);
+                return otherwise(operation);
+            }
             (raw.takes(*offset, buffer.bytes().unwrap_or_default()), Some(shared))
         }
         _ => (false, None),
@@ -144,7 +150,7 @@ fn land(flight: Flight, result: i32) -> Step {
             let stable = matches!(operation, Operation::Write { stable: true, .. });
             let buffer = operation.into_buffer();
             if stable {
-                Step::Commit(Commit { volume, tag, buffer })
+                Step::Commit(Commit { volume, tag, changed: offset..offset + length, buffer })
             } else {
                 Step::Done(IoCompletion { tag, result: Ok(Done::Nothing), buffer })
             }

@@ -304,6 +304,10 @@ impl Store for FaultStore {
         self.below.write_atomic_at(offset, data)
     }
 
+    fn end_bytes(&self) -> io::Result<u64> {
+        self.below.end_bytes()
+    }
+
     fn flush(&self) -> io::Result<()> {
         self.table.meet(OperationKind::Flush, 0, 0)?;
         self.below.flush()

@@ -295,6 +295,10 @@ impl Store for FileStore {
         self.file.write_at(offset, data)
     }
 
+    fn end_bytes(&self) -> io::Result<u64> {
+        self.file.end_bytes()
+    }
+
     fn write_atomic_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.file.write_atomic_at(offset, data)
     }
@@ -304,6 +308,7 @@ impl Store for FileStore {
     }
 
     fn zero(&self, offset: u64, length: u64, unmap: bool) -> io::Result<()> {
+        self.file.check_end(offset.saturating_add(length))?;
         if unmap && self.features.unmap {
             self.file.punch_hole(offset, length)
         } else {

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use rustix::fs::{Advice, FallocateFlags};
+use rustix::fs::{Advice, FallocateFlags, FileType};
 use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
 
 use super::direct::{Direct, RawFile};
@@ -32,6 +32,8 @@ const EXT4_WRITE_BYTES_MAX: usize = 128 << 10;
 pub(crate) struct KernelFile {
     fd: Arc<OwnedFd>,
     direct: Option<Direct>,
+    /// It is an image, which others may cut, and a write behind its end would make longer again.
+    has_movable_end: bool,
     /// Bytes that one call writes into the page cache, if they are to be few.
     write_bytes_max: Option<usize>,
     /// Made by the first short read.
@@ -58,8 +60,10 @@ impl KernelFile {
     /// Takes a descriptor; with `direct` it is one that goes past the page cache.
     pub(crate) fn new(fd: OwnedFd, direct: Option<Direct>) -> Self {
         let (nowait_refused, zero_range_refused) = (AtomicBool::new(false), AtomicBool::new(false));
-        let (write_bytes_max, fd) = (write_bytes_max(&fd), Arc::new(fd));
-        Self { fd, direct, write_bytes_max, mapping: OnceLock::new(), nowait_refused, zero_range_refused }
+        let has_movable_end = rustix::fs::fstat(&fd)
+            .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile);
+        let (write_bytes_max, fd, mapping) = (write_bytes_max(&fd), Arc::new(fd), OnceLock::new());
+        Self { fd, direct, has_movable_end, write_bytes_max, mapping, nowait_refused, zero_range_refused }
     }
 
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
@@ -138,14 +142,30 @@ impl KernelFile {
         is_cached.then(|| Arc::clone(&self.fd))
     }
 
+    /// See [`super::Store::end_bytes`].
+    pub(crate) fn end_bytes(&self) -> io::Result<u64> {
+        if !self.has_movable_end {
+            return Ok(u64::MAX);
+        }
+        Ok(u64::try_from(rustix::fs::fstat(&self.fd)?.st_size).unwrap_or(0))
+    }
+
+    /// Refuses a change that would end behind the file's end. A write there would make the file as long as it was before it was cut, with
+    /// zeroes in place of what is lost, and nobody would ever hear of it.
+    pub(crate) fn check_end(&self, end: u64) -> io::Result<()> {
+        if end > self.end_bytes()? { Err(became_shorter()) } else { Ok(()) }
+    }
+
     pub(crate) fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         if let Some(direct) = &self.direct {
+            self.check_end(offset + data.len() as u64)?;
             return direct.write_at(self.as_fd(), offset, data);
         }
         let mut done = 0;
         while done < data.len() {
             let at = offset + done as u64;
             let piece = &data[done..data.len().min(done + self.write_bytes(at))];
+            self.check_end(at + piece.len() as u64)?;
             let count = retry_on_intr(|| rustix::io::pwrite(&self.fd, piece, at))?;
             if count == 0 {
                 return Err(Errno::IO.into());
@@ -166,6 +186,7 @@ impl KernelFile {
     /// Only past the page cache, where the kernel does such writes.
     pub(crate) fn write_atomic_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         let direct = self.direct.as_ref().ok_or(io::ErrorKind::Unsupported)?;
+        self.check_end(offset + data.len() as u64)?;
         direct.write_atomic_at(self.as_fd(), offset, data)
     }
 
@@ -251,6 +272,7 @@ mod tests {
 
     fn file_of(data: &[u8]) -> KernelFile {
         let file = tempfile::tempfile().unwrap();
+        file.set_len(data.len() as u64).unwrap();
         let kernel = KernelFile::new(file.into(), None);
         kernel.write_at(0, data).unwrap();
         kernel
@@ -307,6 +329,7 @@ mod tests {
         let mut file = file_of(&[9; 4096]);
         file.write_bytes_max = Some(EXT4_WRITE_BYTES_MAX);
         let max = EXT4_WRITE_BYTES_MAX as u64;
+        rustix::fs::ftruncate(file.as_fd(), 4 * max).unwrap();
         let bytes = [0, 512, max - 1, max, 5 * max + 4096].map(|offset| file.write_bytes(offset) as u64);
         assert_eq!(bytes, [max, max - 512, 1, max, max - 4096]);
         let data: Vec<u8> = (0..3 * max as u32 + 77)

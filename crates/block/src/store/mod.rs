@@ -172,6 +172,12 @@ pub trait Store: Send + Sync + fmt::Debug {
         Err(io::ErrorKind::Unsupported.into())
     }
 
+    /// Where what it is made of ends now: somebody may have cut it since its size was last told. `u64::MAX` where nobody can.
+    /// A change that would end behind it is refused, within microseconds of the cut.
+    fn end_bytes(&self) -> io::Result<u64> {
+        Ok(u64::MAX)
+    }
+
     /// Makes everything stable that was written before the call. After an error nothing is known about it.
     /// The volume never calls this twice at a time, because the kernel reports a lost write only once.
     fn flush(&self) -> io::Result<()>;

@@ -45,6 +45,7 @@ macro_rules! with_engines {
 
 with_engines!(
     stable_writes_that_wait_together_share_a_flush
+    what_is_cut_off_before_its_flush_ends_has_failed
     a_flush_that_runs_already_does_not_make_a_later_write_stable
     a_failed_flush_fails_its_whole_group_and_faults_the_volume
     a_failed_last_flush_is_told_by_close
@@ -72,6 +73,27 @@ fn stable_writes_that_wait_together_share_a_flush(engine: EngineKind) {
     }
     let flushes = faults.calls(OperationKind::Flush);
     assert!((1..WRITES / 4).contains(&flushes), "{flushes} flushes for {WRITES} writes");
+}
+
+fn what_is_cut_off_before_its_flush_ends_has_failed(engine: EngineKind) {
+    let Some((mut bench, faults, _, directory)) = file_with_faults(engine) else { return };
+    let hold = hold_next_flush(&faults);
+    let writes = [0, (1 << 20) - 4096].map(|offset| {
+        let operation = bench.write_operation(offset, &[1; 4096], true);
+        bench.submit(operation)
+    });
+    wait_until("both are written", || faults.calls(OperationKind::Write) == 2);
+    let image = std::fs::File::options().write(true).open(directory.path().join("a.img")).unwrap();
+    image.set_len(1 << 19).unwrap();
+    faults.remove(hold);
+    for completion in [bench.next(), bench.next()] {
+        match completion.result {
+            Ok(_) => assert_eq!(completion.tag, writes[0]),
+            Err(error) => assert_eq!((completion.tag, error.class()), (writes[1], ErrorClass::Medium)),
+        }
+    }
+    assert_eq!(bench.volume.fault(), None, "the flush has not failed");
+    bench.write(4096, &[1; 4096], true).unwrap();
 }
 
 #[test]

@@ -261,6 +261,40 @@ fn an_image_cut_short_is_a_medium_error_not_zeroes() {
 }
 
 #[test]
+fn an_image_that_was_cut_is_not_made_longer_again() {
+    for engine in ENGINES {
+        let directory = TempDir::new().unwrap();
+        let path = directory.path().join("a.img");
+        let store = StoreSpec::File { path: path.clone(), create_bytes: Some(2 << 20) };
+        let Some(mut bench) = open_or_skip(&spec(store, engine)).map(Bench::new) else { continue };
+        bench.write(0, &vec![7; 2 << 20], true).unwrap();
+        OpenOptions::new().write(true).open(&path).unwrap().set_len(1 << 20).unwrap();
+        // Of these the first would make it as long as it was, and the last begins where there is still something.
+        for (offset, len) in [((2 << 20) - 4096, 4096), (1 << 20, 512), ((1 << 20) - 512, 1024), (0, 2 << 20)]
+        {
+            for stable in [false, true] {
+                let failed = bench.write(offset, &vec![9; len], stable);
+                assert_eq!(class(failed), ErrorClass::Medium, "{engine}: {len} at {offset}");
+            }
+            let zeroed = bench.zero(offset..offset + len as u64, false);
+            assert_eq!(class(zeroed), ErrorClass::Medium, "{engine}: {len} at {offset}");
+        }
+        let data = bench.buffer_of(&[9; 512]);
+        assert!(!bench.volume.write_at_once((2 << 20) - 512, &data, false));
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), 1 << 20);
+        bench.write(4096, &[8; 4096], true).unwrap();
+        bench.zero(8192..12288, true).unwrap();
+        assert_eq!(bench.volume.look_at_size(), Some(1 << 20), "{engine}");
+        // What it grows by again is a disk's as ever.
+        OpenOptions::new().write(true).open(&path).unwrap().set_len(2 << 20).unwrap();
+        assert_eq!(bench.volume.look_at_size(), Some(2 << 20));
+        bench.write((2 << 20) - 4096, &[5; 4096], true).unwrap();
+        assert_eq!(bench.volume.fault(), None);
+        bench.volume.close().unwrap();
+    }
+}
+
+#[test]
 fn written_data_is_there_after_reopening_and_space_is_given_back() {
     use std::os::unix::fs::MetadataExt;
     let directory = TempDir::new().unwrap();

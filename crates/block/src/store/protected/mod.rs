@@ -327,6 +327,10 @@ impl Store for ProtectedStore {
         self.write_locked(&blocks, data)
     }
 
+    fn end_bytes(&self) -> io::Result<u64> {
+        Ok((self.data.end_bytes()? / self.block_bytes as u64).saturating_mul(self.stored_bytes() as u64))
+    }
+
     /// All is stable already, unless a flush has failed.
     fn flush(&self) -> io::Result<()> {
         self.check_barriers()
