@@ -50,9 +50,8 @@ pub(crate) struct Waiter {
 }
 
 impl Waiter {
-    fn finish(self, result: Result<(), StoreError>) {
-        let result = result.map(|()| Done::Nothing);
-        self.queue.push(IoCompletion { tag: self.tag, result, buffer: self.buffer });
+    fn completion(self, result: Result<(), StoreError>) -> IoCompletion {
+        IoCompletion { tag: self.tag, result: result.map(|()| Done::Nothing), buffer: self.buffer }
     }
 }
 
@@ -181,7 +180,8 @@ impl Durability {
         if group.thread.is_none() {
             drop(group);
             let result = self.commit_range(&waiter.changed);
-            waiter.finish(result);
+            let queue = Arc::clone(&waiter.queue);
+            queue.push(waiter.completion(result));
             return;
         }
         group.waiting.push(waiter);
@@ -204,14 +204,24 @@ impl Durability {
             }
             std::mem::swap(&mut batch, &mut group.waiting);
             drop(group);
-            let result = self.commit();
-            let end_bytes = self.store.end_bytes();
-            for waiter in batch.drain(..) {
+            self.finish_all(&mut batch, &self.commit());
+        }
+    }
+
+    /// Tells the members of a group how its flush went, each of their threads once: it would wake for the first one otherwise, and find the
+    /// others one by one.
+    fn finish_all(&self, batch: &mut Vec<Waiter>, result: &Result<(), StoreError>) {
+        let end_bytes = self.store.end_bytes();
+        batch.sort_by_key(|waiter| Arc::as_ptr(&waiter.queue));
+        while let Some(first) = batch.first() {
+            let queue = Arc::clone(&first.queue);
+            let count = batch.partition_point(|waiter| Arc::as_ptr(&waiter.queue) <= Arc::as_ptr(&queue));
+            queue.push_all(batch.drain(..count).map(|waiter| {
                 let end_bytes = end_bytes.as_ref().copied().map_err(copy_io_error);
                 let is_kept = |()| self.check_kept(&waiter.changed, end_bytes);
-                let result = same_for_all(&result).and_then(is_kept);
-                waiter.finish(result);
-            }
+                let result = same_for_all(result).and_then(is_kept);
+                waiter.completion(result)
+            }));
         }
     }
 
@@ -236,5 +246,36 @@ fn same_for_all(result: &Result<(), StoreError>) -> Result<(), StoreError> {
         Ok(()) => Ok(()),
         Err(StoreError::Flush { source }) => Err(StoreError::Flush { source: copy_io_error(source) }),
         Err(_) => Err(StoreError::Faulted),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::null::NullStore;
+
+    #[test]
+    fn who_waits_with_others_finds_all_that_has_ended_at_once() {
+        const EACH: u64 = 100;
+        let durability = Durability::new("null", Arc::new(NullStore::new(1 << 20)));
+        let queues = [(); 3].map(|()| Arc::new(CompletionQueue::new().unwrap()));
+        let mut batch: Vec<_> = (0..EACH)
+            .flat_map(|tag| queues.each_ref().map(|queue| (tag, Arc::clone(queue))))
+            .map(|(tag, queue)| Waiter { queue, tag, changed: 0..512, buffer: None })
+            .collect();
+        std::thread::scope(|scope| {
+            for queue in &queues {
+                scope.spawn(|| {
+                    let mut found = Vec::new();
+                    while queue.take_into(&mut found) == 0 {
+                        std::thread::yield_now();
+                    }
+                    assert!(found.iter().all(|completion| completion.result.is_ok()));
+                    assert!(found.iter().map(|completion| completion.tag).eq(0..EACH));
+                });
+            }
+            durability.finish_all(&mut batch, &Ok(()));
+        });
+        assert!(batch.is_empty());
     }
 }

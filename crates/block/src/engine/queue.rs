@@ -29,10 +29,15 @@ impl CompletionQueue {
         self.event.as_fd()
     }
 
-    /// Adds completions; wakes the owner if nothing else has since it last looked.
+    /// Adds a completion; wakes the owner if nothing else has since it last looked.
     pub(crate) fn push(&self, completion: IoCompletion) {
+        self.push_all([completion]);
+    }
+
+    /// Adds completions, at least one, all of which the owner finds when it looks.
+    pub(crate) fn push_all(&self, completions: impl IntoIterator<Item = IoCompletion>) {
         let mut finished = self.finished.lock().unwrap_or_else(PoisonError::into_inner);
-        finished.push(completion);
+        finished.extend(completions);
         if !self.signalled.swap(true, Ordering::Relaxed)
             && let Err(errno) = rustix::io::write(&self.event, &1_u64.to_ne_bytes())
         {
