@@ -370,6 +370,12 @@ fn an_image_that_became_shorter_has_medium_errors_and_no_zeroes() {
     let tag = session.read(0, 0, end as u32 + 1).expect("sent");
     expect_codes(&session.ending(tag).expect("a failure without data"), UNRECOVERED_READ_ERROR);
     expect_read(&mut session, 0, 0, DATA[0]);
+    // Nor does a write make it longer again, which would hide what is lost.
+    for lba in [end, 8192, end - 4] {
+        expect_codes(&write(&mut session, 0, lba), WRITE_ERROR);
+    }
+    assert_eq!(file.metadata().expect("the image").len(), KEPT_BYTES);
+    expect_write(&mut session, 0, 0);
     expect_no_harm([&mut session, &mut other]);
     assert!(!target.log_with(&target.volume(0)).iter().all(|line| !line.starts_with("ERROR")));
 }

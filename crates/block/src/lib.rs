@@ -63,7 +63,7 @@ mod volume;
 pub use buffer::{Buffer, BufferPool};
 pub use cached::{CachedRange, SendError};
 pub use engine::operation::{Done, IoCompletion, Operation, OperationKind, WriteBuffer, WriteSource};
-pub use engine::{INLINE_BYTES_MAX, IoContext};
+pub use engine::{INLINE_BYTES_MAX, IoContext, Written};
 pub use error::{CloseError, ErrorClass, OpenError, StoreError};
 pub use flush::Fault;
 pub use identity::VolumeIdentity;

@@ -343,6 +343,10 @@ impl Volume {
                 stable = !self.read_only;
                 Ok(())
             }
+            Operation::Commit { .. } => {
+                stable = true;
+                Ok(())
+            }
             Operation::Zero { offset, length, unmap, stable: wanted } => {
                 stable = *wanted;
                 store.zero(*offset, *length, *unmap)

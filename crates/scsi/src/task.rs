@@ -228,6 +228,11 @@ impl Task {
         self.piece.as_ref().and_then(|piece| piece.path.as_ref()).map(|path| path.itl.name())
     }
 
+    /// Whether it looks at its Data-Out buffer again once an [`Io::WriteDataOut`](crate::Io::WriteDataOut) that it has asked for is done.
+    pub fn needs_data_again(&self) -> bool {
+        !matches!(&self.state, State::Write(write) if write.is_all())
+    }
+
     /// The place of the task's unit in [`crate::Device::units`]; `None` where the LUN names no unit.
     pub fn unit_index(&self) -> Option<usize> {
         self.unit

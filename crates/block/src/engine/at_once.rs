@@ -11,6 +11,17 @@ use crate::volume::{Volume, shielded};
 /// A chunk of the memory store, and half of what is written to ext4 at a time: some 12 microseconds (docs/decisions/0045, 0046).
 const PIECE_BYTES: usize = 64 << 10;
 
+/// What has become of a write that was tried at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Written {
+    /// It is done.
+    Done,
+    /// The store has it, and an [`Operation::Commit`](crate::Operation::Commit) of its range makes it as stable as is wanted.
+    Unflushed,
+    /// It is to be submitted; any part of it may be done.
+    No,
+}
+
 impl Volume {
     /// Whether asking is worth while at all: the store is memory, or its engine uses the page cache without waiting.
     pub fn transfers_at_once(&self) -> bool {
@@ -47,26 +58,28 @@ impl Volume {
         self.store().expect(offset, length_bytes.into());
     }
 
-    /// Writes if that is a copy in memory, at most [`super::INLINE_BYTES_MAX`], and if nothing has to be done to make it as
-    /// stable as is wanted. False: the operation is to be submitted; any part of it may be done.
-    pub fn write_at_once(&self, offset: u64, data: &[u8], stable: bool) -> bool {
+    /// Writes if that is a copy in memory, at most [`super::INLINE_BYTES_MAX`]. Of a write that is to be `stable` the flush may be left.
+    pub fn write_at_once(&self, offset: u64, data: &[u8], stable: bool) -> Written {
         if self.read_only() || self.fault().is_some() || !self.takes_at_once(offset, data.len()) {
-            return false;
+            return Written::No;
         }
         let write = || shielded(|| self.store().write_at(offset, data)).is_ok();
         if self.store().in_memory() {
-            return write();
+            return if write() { Written::Done } else { Written::No };
         }
         let began = Instant::now();
-        if stable
-            || self.engine() != EngineKind::Threads
+        if self.engine() != EngineKind::Threads
             || !self.store().buffers_writes()
             || !self.pace().inline_allowed(began)
         {
-            return false;
+            return Written::No;
         }
         let is_written = write();
         self.pace().note_copy(began, Instant::now());
-        is_written
+        match (is_written, stable) {
+            (false, _) => Written::No,
+            (true, true) => Written::Unflushed,
+            (true, false) => Written::Done,
+        }
     }
 }

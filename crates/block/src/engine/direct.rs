@@ -11,7 +11,9 @@ use crate::volume::Volume;
 /// Nothing can be had without waiting. A flush has nothing to do but to be flushed.
 pub(super) fn submit(volume: &Arc<Volume>, tag: u64, operation: Operation) -> Step {
     match operation {
-        Operation::Flush => Outcome::of(volume, tag, volume.execute(operation, 0)).into(),
+        Operation::Flush | Operation::Commit { .. } => {
+            Outcome::of(volume, tag, volume.execute(operation, 0)).into()
+        }
         operation => Step::call(volume, tag, operation),
     }
 }

@@ -32,6 +32,7 @@ use ring::Flight;
 use step::{Call, Commit, Step};
 use uring::Uring;
 
+pub use at_once::Written;
 pub(crate) use pace::{Average, Pace};
 pub(crate) use pool::Share;
 

@@ -13,6 +13,8 @@ use crate::store::Extent;
 pub enum WriteBuffer {
     /// Comes back in [`IoCompletion::buffer`].
     Owned(Buffer),
+    /// Freed as soon as the store has its data, before that is stable; it does not come back.
+    Given(Buffer),
     /// Several writes, or the submitter, read the same memory; it does not come back.
     Shared(Arc<Buffer>),
 }
@@ -22,7 +24,7 @@ impl Deref for WriteBuffer {
 
     fn deref(&self) -> &[u8] {
         match self {
-            Self::Owned(buffer) => buffer,
+            Self::Owned(buffer) | Self::Given(buffer) => buffer,
             Self::Shared(buffer) => buffer,
         }
     }
@@ -56,11 +58,11 @@ impl WriteSource {
         self.buffer.get(self.range.clone())
     }
 
-    /// The buffer, if it was handed over.
-    pub(crate) fn into_buffer(self) -> Option<Buffer> {
+    /// The buffer, if it goes back to the submitter.
+    pub fn into_buffer(self) -> Option<Buffer> {
         match self.buffer {
             WriteBuffer::Owned(buffer) => Some(buffer),
-            WriteBuffer::Shared(_) => None,
+            WriteBuffer::Given(_) | WriteBuffer::Shared(_) => None,
         }
     }
 }
@@ -98,6 +100,14 @@ pub enum Operation {
     },
     /// Make everything stable that had completed before this was submitted.
     Flush,
+    /// Make the range stable, all of which was written before this was submitted ([`crate::Volume::write_at_once`]). It fails as a
+    /// stable write does.
+    Commit {
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        length: u64,
+    },
     /// Make the range read as zeroes.
     Zero {
         /// First byte.
@@ -139,7 +149,7 @@ impl Operation {
             Self::Read { .. } => OperationKind::Read,
             Self::Write { .. } => OperationKind::Write,
             Self::WriteAtomic { .. } => OperationKind::WriteAtomic,
-            Self::Flush => OperationKind::Flush,
+            Self::Flush | Self::Commit { .. } => OperationKind::Flush,
             Self::Zero { .. } => OperationKind::Zero,
             Self::Unmap { .. } => OperationKind::Unmap,
             Self::Prefetch { .. } => OperationKind::Prefetch,
@@ -155,7 +165,8 @@ impl Operation {
                 Some((*offset, buffer.bytes()?.len() as u64))
             }
             Self::Flush => Some((0, 0)),
-            Self::Zero { offset, length, .. }
+            Self::Commit { offset, length }
+            | Self::Zero { offset, length, .. }
             | Self::Unmap { offset, length }
             | Self::Prefetch { offset, length }
             | Self::Extents { offset, length } => Some((*offset, *length)),
@@ -181,7 +192,7 @@ pub enum OperationKind {
     Write,
     /// [`Operation::WriteAtomic`]
     WriteAtomic,
-    /// [`Operation::Flush`], and the flush that makes a write stable
+    /// [`Operation::Flush`], [`Operation::Commit`], and the flush that makes a write stable
     Flush,
     /// [`Operation::Zero`]
     Zero,

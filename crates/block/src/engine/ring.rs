@@ -107,6 +107,7 @@ impl Ring {
 
     /// Queues an operation for the next [`Ring::submit`], which some of them together do not wait for; gives it back while all
     /// slots are taken, or if it is neither a read nor a write.
+    #[expect(clippy::result_large_err, reason = "what has no place goes to the backlog as it is")]
     pub(super) fn push(&mut self, flight: Flight) -> Result<(), Flight> {
         let Some(index) = self.free.pop() else { return Err(flight) };
         // First into its slot, then the pointer: whatever moves afterwards is not what the pointer came from.

@@ -32,7 +32,9 @@ pub(super) fn submit(volume: &Arc<Volume>, tag: u64, operation: Operation) -> St
             volume.pace().note_copy(began, Instant::now());
             Outcome::of(volume, tag, executed).into()
         }
-        Operation::Flush => Outcome::of(volume, tag, volume.execute(operation, 0)).into(),
+        Operation::Flush | Operation::Commit { .. } => {
+            Outcome::of(volume, tag, volume.execute(operation, 0)).into()
+        }
         operation => Step::call(volume, tag, operation),
     }
 }

@@ -46,6 +46,7 @@ macro_rules! with_engines {
 with_engines!(
     stable_writes_that_wait_together_share_a_flush
     what_is_cut_off_before_its_flush_ends_has_failed
+    a_buffer_that_was_given_is_free_before_its_data_is_stable
     a_flush_that_runs_already_does_not_make_a_later_write_stable
     a_failed_flush_fails_its_whole_group_and_faults_the_volume
     a_failed_last_flush_is_told_by_close
@@ -73,6 +74,46 @@ fn stable_writes_that_wait_together_share_a_flush(engine: EngineKind) {
     }
     let flushes = faults.calls(OperationKind::Flush);
     assert!((1..WRITES / 4).contains(&flushes), "{flushes} flushes for {WRITES} writes");
+}
+
+fn a_buffer_that_was_given_is_free_before_its_data_is_stable(engine: EngineKind) {
+    let Some((mut bench, faults, _, _directory)) = file_with_faults(engine) else { return };
+    let hold = hold_next_flush(&faults);
+    let buffer = WriteBuffer::Given(bench.buffer_of(&[7; 4096]));
+    let buffer = WriteSource { buffer, range: 0..4096 };
+    bench.submit(Operation::Write { offset: 0, buffer, stable: true });
+    wait_until("the flush begins", || faults.calls(OperationKind::Flush) == 1);
+    assert_eq!(bench.pool.in_use_bytes(), 0);
+    assert!(bench.try_next().is_none());
+    faults.remove(hold);
+    let completion = bench.next();
+    assert!(completion.result.is_ok() && completion.buffer.is_none(), "{completion:?}");
+    assert_eq!(bench.read(0, 4096).unwrap(), [7; 4096]);
+}
+
+#[test]
+fn what_was_written_at_once_is_stable_when_it_is_committed() {
+    let (mut bench, faults, _, _directory) =
+        file_with_faults(EngineKind::Threads).expect("it is not refused");
+    let written = |bench: &Bench, stable| bench.volume.write_at_once(4096, &[1; 512], stable);
+    assert_eq!(written(&bench, false), Written::Done);
+    assert_eq!(written(&bench, true), Written::Unflushed);
+    assert_eq!((faults.calls(OperationKind::Write), faults.calls(OperationKind::Flush)), (2, 0));
+    let commit = || Operation::Commit { offset: 4096, length: 512 };
+    bench.run(commit()).result.unwrap();
+    assert_eq!((faults.calls(OperationKind::Write), faults.calls(OperationKind::Flush)), (2, 1));
+    let behind = Operation::Commit { offset: (1 << 20) - 512, length: 1024 };
+    assert_eq!(class(bench.run(behind).result), ErrorClass::OutOfRange);
+
+    assert_eq!(written(&bench, true), Written::Unflushed);
+    fail_next_flush(&faults, Errno::IO);
+    let failed = bench.run(commit()).result.unwrap_err();
+    assert!(matches!(failed, StoreError::Flush { .. }), "{failed}");
+    assert_eq!(class(bench.run(commit()).result), ErrorClass::Faulted);
+    faults.clear();
+    assert_eq!(written(&bench, true), Written::No);
+    let memory = spec(StoreSpec::Memory { size_bytes: 1 << 20 }, EngineKind::Auto);
+    assert_eq!(written(&Bench::open(&memory), true), Written::Done);
 }
 
 fn what_is_cut_off_before_its_flush_ends_has_failed(engine: EngineKind) {

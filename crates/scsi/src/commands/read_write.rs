@@ -189,6 +189,11 @@ impl Write {
         Ok((State::Write(write), Step::DataOut(range.length_bytes)))
     }
 
+    /// Whether what it has asked for is all that its data is needed for.
+    pub(crate) fn is_all(&self) -> bool {
+        self.writing && self.verify.is_none()
+    }
+
     pub(super) fn resume(self, context: &Context<'_>, event: Event<'_>) -> Progress {
         if !self.writing {
             return self.data_came(context, event);

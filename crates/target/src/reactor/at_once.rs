@@ -5,6 +5,7 @@
 //! its PDU: a task, a context, the way through an engine (docs/decisions/0041). A command that turns out to be of another kind
 //! goes the way of all: see `commands`.
 
+use lunette_block::Written;
 use lunette_iscsi::session;
 use lunette_scsi::{Ended, Io, Lun, Next, Task, Terms, Unhindered};
 use lunette_wire::initiator::ScsiCommand;
@@ -120,15 +121,24 @@ impl Reactor {
         // Commands that may follow this one.
         let others = (self.unparsed.bytes / BHS_LENGTH).min(usize::from(self.at_once_left) - 1);
         let Connection { transmitter, digests, .. } = connection;
-        let is_done = if pdu.write {
-            volume.write_at_once(command.offset_bytes(), data, command.stable())
+        let (is_done, stored_bytes) = if pdu.write {
+            match volume.write_at_once(command.offset_bytes(), data, command.stable()) {
+                Written::Done => (true, length),
+                Written::Unflushed => (false, length),
+                Written::No => (false, 0),
+            }
         } else {
             let room = transmitter.room(&session.pool, length as usize, others, *digests);
-            room.is_some_and(|room| volume.read_at_once(command.offset_bytes(), room))
+            (room.is_some_and(|room| volume.read_at_once(command.offset_bytes(), room)), 0)
         };
+        if !is_done {
+            let task = command.wait();
+            transmitter.withdraw();
+            self.go_on_as_task((index, cid), (bhs, pdu), data, (stored_bytes, task));
+            return AtOnce::Taken;
+        }
         let next = self.unparsed.short_command(pdu.lun).and_then(|cdb| command.range_of(cdb));
-        let ended = if is_done { command.end() } else { Ended::Later(Box::new(command.wait())) };
-        match ended {
+        match command.end() {
             Ended::Good => {}
             Ended::Again => {
                 transmitter.withdraw();
@@ -136,7 +146,7 @@ impl Reactor {
             }
             Ended::Later(later) => {
                 transmitter.withdraw();
-                self.go_on_as_task((index, cid), (bhs, pdu), data, *later);
+                self.go_on_as_task((index, cid), (bhs, pdu), data, (stored_bytes, *later));
                 return AtOnce::Taken;
             }
         }
@@ -171,16 +181,16 @@ impl Reactor {
         AtOnce::Taken
     }
 
-    /// A command has to wait for its store; or it is a write that has been done, and what happened meanwhile holds its answer back.
-    #[cold]
+    /// A command has to wait for its store, which may have some of its data; or it is a write that has been done, and what happened
+    /// meanwhile holds its answer back.
     fn go_on_as_task(
         &mut self,
         (index, cid): (usize, Cid),
         (bhs, pdu): (&Bhs, &ScsiCommand),
         data: &[u8],
-        (command, next): (Task, Next),
+        (stored_bytes, (command, next)): (u32, (Task, Next)),
     ) {
-        let needs_data = matches!(next, Next::Io(Io::WriteDataOut { .. }));
+        let needs_data = stored_bytes == 0 && matches!(next, Next::Io(Io::WriteDataOut { .. }));
         let buffer = if needs_data { self.command_buffer(index, pdu, data.len()) } else { None };
         let Some(session) = self.sessions.get_mut(index) else { return };
         let (id, length) = (session.core.next_task(), data.len() as u32);
@@ -198,10 +208,15 @@ impl Reactor {
         });
         session.attach(id, buffer, is_starved);
         self.time_task(index, id);
-        let context = self.sessions.get_mut(index).and_then(|session| session.context(id));
-        if let Some(context) = context {
-            context.command = Some(command);
+        if let Some(session) = self.sessions.get_mut(index)
+            && let Some(attachment) = &session.attachment
+            && let Some(context) = session.contexts.get_mut(id.slot()).and_then(Option::as_mut)
+        {
+            // It is at the medium, so nobody has been alone there since its data was stored.
+            (context.out_stored, context.alone_count) =
+                (stored_bytes, command.alone_count(&attachment.nexus));
             (context.out_length, context.out_present) = (length, length);
+            context.command = Some(command);
         }
         if is_starved {
             return self.finish_starved(index, id);

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use lunette_block::{Buffer, Done, ErrorClass, IoCompletion, Operation, Volume, WriteSource};
+use lunette_block::{Buffer, Done, ErrorClass, IoCompletion, Operation, Volume, WriteBuffer, WriteSource};
 use lunette_iscsi::session::TaskId;
 use lunette_scsi::{Io, IoOutcome, Lun, Next, Status, Terms};
 
@@ -279,22 +279,36 @@ impl Reactor {
                     std::mem::take(&mut context.out_stored).saturating_sub(start).min(length_bytes);
                 let range = (start + stored_bytes) as usize..(start + length_bytes) as usize;
                 let offset = volume.stored_bytes(offset_bytes + u64::from(stored_bytes));
-                if range.is_empty() && !stable && volume.fault().is_none() {
-                    let (tag, buffer) = (store_tag(index, id), context.data_out.take());
-                    return self.io_finished(index, IoCompletion { tag, result: Ok(Done::Nothing), buffer });
+                let is_needed = context.command.as_ref().is_none_or(|task| task.needs_data_again());
+                if range.is_empty() {
+                    if !is_needed {
+                        context.data_out = None;
+                    }
+                    let tag = store_tag(index, id);
+                    if !stable && volume.fault().is_none() {
+                        let result = Ok(Done::Nothing);
+                        return self.io_finished(index, IoCompletion { tag, result, buffer: None });
+                    }
+                    let length = volume.stored_bytes(length_bytes.into());
+                    let offset = volume.stored_bytes(offset_bytes);
+                    context.enters_store(self.started);
+                    return self.io.submit(volume, tag, Operation::Commit { offset, length });
                 }
+                // Nobody looks at the data of a plain write again; others may have its memory while it becomes stable.
+                let source =
+                    |buffer| if is_needed { WriteBuffer::Owned(buffer) } else { WriteBuffer::Given(buffer) };
                 if self.company.wants_pieces(index, range.len())
                     && let Some(piece_bytes) = volume.copied_piece_bytes(range.len())
                     && range.len() > piece_bytes
                     && let Some(buffer) = context.data_out.take()
                 {
                     context.enters_store(self.started);
-                    let write = (offset, buffer, range);
+                    let write = (offset, WriteSource { buffer: source(buffer), range });
                     return self.storing.push((volume, store_tag(index, id), piece_bytes), write, stable);
                 }
                 context.data_out.take().map(|buffer| Operation::Write {
                     offset,
-                    buffer: WriteSource { buffer: buffer.into(), range },
+                    buffer: WriteSource { buffer: source(buffer), range },
                     stable,
                 })
             }

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use lunette_block::Volume;
+use lunette_block::{Volume, Written};
 use lunette_iscsi::session::TaskId;
 use lunette_scsi::{Lun, Terms, Unhindered};
 use lunette_wire::LunField;
@@ -159,6 +159,6 @@ fn store_pages(volume: &Arc<Volume>, place: u64, part: Part<'_>) -> Option<usize
         length if length < PART_BYTES_MIN => 0,
         length => length - excess as usize,
     };
-    let is_stored = whole == 0 || volume.write_at_once(place, &data[..whole], false);
+    let is_stored = whole == 0 || volume.write_at_once(place, &data[..whole], false) == Written::Done;
     is_stored.then_some(whole)
 }

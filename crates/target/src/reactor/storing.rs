@@ -2,13 +2,12 @@
 //! wait for all of the copy otherwise.
 
 use std::collections::VecDeque;
-use std::ops::Range;
 use std::sync::Arc;
 
-use lunette_block::{Buffer, Done, IoCompletion, Operation, Volume, WriteSource};
+use lunette_block::{Done, IoCompletion, Operation, Volume, WriteSource, Written};
 
 use super::Reactor;
-use super::commands::session_of_tag;
+use super::commands::{session_of_tag, slot_of_tag};
 
 /// A turn copies so many bytes, or as many as have come in it from all connections, and the rest of a piece: with less, what waits would
 /// become more and more.
@@ -29,8 +28,7 @@ struct Held {
     tag: u64,
     /// What is left of it, and where in the volume that begins.
     offset: u64,
-    range: Range<usize>,
-    buffer: Buffer,
+    source: WriteSource,
     stable: bool,
     /// What is copied in one go.
     piece_bytes: usize,
@@ -52,32 +50,45 @@ impl Storing {
         self.held.is_empty()
     }
 
-    /// Takes a write, whose `range` lies in the buffer, to be copied in pieces of `piece_bytes`.
+    /// Takes a write to be copied in pieces of `piece_bytes`.
     pub(super) fn push(
         &mut self,
         (volume, tag, piece_bytes): (&Arc<Volume>, u64, usize),
-        (offset, buffer, range): (u64, Buffer, Range<usize>),
+        (offset, source): (u64, WriteSource),
         stable: bool,
     ) {
         let volume = Arc::clone(volume);
-        self.held.push_back(Held { volume, tag, offset, range, buffer, stable, piece_bytes });
+        self.held.push_back(Held { volume, tag, offset, source, stable, piece_bytes });
     }
 }
 
+/// What became of a piece.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Copied {
+    Piece(usize),
+    /// It was the last one, and nothing or a flush is left.
+    Last(usize, Written),
+    /// The engine has to do what is left.
+    No,
+}
+
 impl Held {
-    /// Copies the next piece; its length in bytes. `None` where the engine has to do what is left.
-    fn copy(&mut self) -> Option<usize> {
+    /// Copies the next piece.
+    fn copy(&mut self) -> Copied {
         // It ends where a piece of the volume does: see the file store.
         let length = self.piece_bytes - (self.offset % self.piece_bytes as u64) as usize;
-        let piece = self.range.start..self.range.end.min(self.range.start + length);
-        let is_last = piece.end == self.range.end;
-        let data = self.buffer.get(piece.clone())?;
-        if !self.volume.write_at_once(self.offset, data, self.stable && is_last) {
-            return None;
+        let range = &mut self.source.range;
+        let piece = range.start..range.end.min(range.start + length);
+        let is_last = piece.end == range.end;
+        let Some(data) = self.source.buffer.get(piece.clone()) else { return Copied::No };
+        match self.volume.write_at_once(self.offset, data, self.stable && is_last) {
+            Written::No => return Copied::No,
+            written if is_last => return Copied::Last(piece.len(), written),
+            _ => {}
         }
-        self.range.start = piece.end;
+        range.start = piece.end;
         self.offset += piece.len() as u64;
-        Some(piece.len())
+        Copied::Piece(piece.len())
     }
 }
 
@@ -88,24 +99,37 @@ impl Reactor {
         while bytes_left > 0 {
             let Some(mut held) = self.storing.held.pop_front() else { return };
             let copied = held.copy();
-            bytes_left = bytes_left.saturating_sub(copied.unwrap_or(0));
-            match copied {
-                Some(_) if !held.range.is_empty() => self.storing.held.push_front(held),
-                Some(_) => {
-                    let index = session_of_tag(held.tag);
-                    let result = Ok(Done::Nothing);
-                    self.io_finished(
-                        index,
-                        IoCompletion { tag: held.tag, result, buffer: Some(held.buffer) },
-                    );
-                    self.run_session(index);
+            let Held { volume, tag, offset, source, stable, .. } = match copied {
+                Copied::Piece(bytes) => {
+                    bytes_left = bytes_left.saturating_sub(bytes);
+                    self.storing.held.push_front(held);
+                    continue;
                 }
-                None => {
-                    let Held { volume, tag, offset, range, buffer, stable, .. } = held;
-                    let buffer = WriteSource { buffer: buffer.into(), range };
-                    self.io.submit(&volume, tag, Operation::Write { offset, buffer, stable });
-                }
+                Copied::Last(..) | Copied::No => held,
+            };
+            let Copied::Last(bytes, written) = copied else {
+                self.io.submit(&volume, tag, Operation::Write { offset, buffer: source, stable });
+                continue;
+            };
+            bytes_left = bytes_left.saturating_sub(bytes);
+            if written == Written::Unflushed {
+                self.give_back(tag, source);
+                self.io.submit(&volume, tag, Operation::Commit { offset, length: bytes as u64 });
+                continue;
             }
+            let index = session_of_tag(tag);
+            let result = Ok(Done::Nothing);
+            self.io_finished(index, IoCompletion { tag, result, buffer: source.into_buffer() });
+            self.run_session(index);
+        }
+    }
+
+    /// The data of a write is in its store and goes back to its task, if anybody looks at it again.
+    fn give_back(&mut self, tag: u64, source: WriteSource) {
+        let session = self.sessions.get_mut(session_of_tag(tag));
+        let context = session.and_then(|session| session.contexts.get_mut(slot_of_tag(tag))?.as_mut());
+        if let Some(context) = context {
+            context.data_out = source.into_buffer();
         }
     }
 }
