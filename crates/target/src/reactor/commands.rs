@@ -45,8 +45,9 @@ impl Reactor {
         let mut finished = std::mem::take(&mut self.finished);
         self.is_collecting = true;
         for _ in 0..STEPS_MAX {
-            // What is answered already, and other sessions, do not wait for a disk.
-            self.io.set_may_wait(self.dirty.is_empty() && !self.company.is_shared());
+            // What is answered already, other sessions, and the rest of a queue do not wait for a disk.
+            let is_alone = !self.company.is_shared() && self.vigil.is_shallow(self.pdus);
+            self.io.set_may_wait(self.dirty.is_empty() && is_alone);
             self.io.complete(&mut finished);
             if finished.is_empty() {
                 self.is_collecting = false;

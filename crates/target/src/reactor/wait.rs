@@ -24,6 +24,9 @@ use crate::config::Poll;
 /// More PDUs than this in one turn are a queue, not one command after the other.
 const SHALLOW_MAX: usize = 2;
 
+/// For so many turns that bring PDUs after a queue, more of it is thought to be on its way.
+const TURNS_WITH_QUEUE: u8 = 16;
+
 /// A moment awake without anybody else takes no longer.
 const BRIEF: Duration = Duration::from_micros(4);
 
@@ -35,11 +38,19 @@ pub(super) struct Vigil {
     /// When the wait before this one began.
     began_last: Option<Instant>,
     poll: Poll,
+    /// Turns for which a queue is expected.
+    queue_left: u8,
 }
 
 impl Vigil {
     pub(super) fn new(poll: Poll) -> Self {
         Self { poll, ..Self::default() }
+    }
+
+    /// Whether one command comes after the other: neither this turn, which has brought so many PDUs so far, nor one of the last had a
+    /// queue. The first of a queue may have come while the others lie in the socket.
+    pub(super) const fn is_shallow(&self, pdus: usize) -> bool {
+        pdus <= SHALLOW_MAX && self.queue_left == 0
     }
 
     /// Waits for events at most `limit` (not at all if it is zero), and puts them into `events`; none when time ran out or a
@@ -55,6 +66,11 @@ impl Vigil {
         pdus: usize,
     ) -> io::Result<()> {
         events.clear();
+        match pdus {
+            0 => {}
+            1..=SHALLOW_MAX => self.queue_left = self.queue_left.saturating_sub(1),
+            _ => self.queue_left = TURNS_WITH_QUEUE,
+        }
         let began = Instant::now();
         if let Some(before) = self.began_last.replace(began) {
             self.trial.note(pdus, began - before);
@@ -148,6 +164,24 @@ mod tests {
             (1, Duration::ZERO),
             "a queue is not waited for awake"
         );
+    }
+
+    #[test]
+    fn behind_a_queue_more_of_it_is_expected_for_some_turns() {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+        let mut events = Vec::with_capacity(4);
+        let mut vigil = Vigil::default();
+        assert!(vigil.is_shallow(SHALLOW_MAX) && !vigil.is_shallow(SHALLOW_MAX + 1));
+        let mut turn =
+            |vigil: &mut Vigil, pdus| vigil.wait(&epoll, &mut events, Duration::ZERO, pdus).unwrap();
+        turn(&mut vigil, SHALLOW_MAX + 1);
+        for _ in 0..TURNS_WITH_QUEUE {
+            // A turn in which a disk was heard of says nothing.
+            turn(&mut vigil, 0);
+            assert!(!vigil.is_shallow(1));
+            turn(&mut vigil, 1);
+        }
+        assert!(vigil.is_shallow(1));
     }
 
     #[test]
