@@ -7,8 +7,10 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, retry_on_intr};
 
+use crate::error::{ErrorClass, classify};
 use crate::volume::Volume;
 
 /// A range of a volume that the page cache has.
@@ -50,8 +52,8 @@ impl CachedRange {
         match self.volume.uncopied().watch(send) {
             Ok(0) if count > 0 => Err(self.cut()),
             Ok(sent) => Ok(sent),
-            Err(errno) if is_of_store(errno) => Err(self.failed(errno.into())),
-            Err(errno) => Err(SendError::Socket(errno.into())),
+            Err(errno) if is_of_socket(errno, &socket) => Err(SendError::Socket(errno.into())),
+            Err(errno) => Err(self.failed(errno.into())),
         }
     }
 
@@ -68,9 +70,7 @@ impl CachedRange {
             match self.volume.uncopied().watch(read) {
                 Ok(0) => return Err(self.cut()),
                 Ok(count) => filled += count,
-                Err(errno) if is_of_store(errno) => return Err(self.failed(errno.into())),
-                // Short of memory, say: others may have more luck.
-                Err(errno) => return Err(SendError::Store(errno.into())),
+                Err(errno) => return Err(self.failed(errno.into())),
             }
         }
         Ok(())
@@ -80,16 +80,26 @@ impl CachedRange {
         self.failed(io::Error::new(io::ErrorKind::UnexpectedEof, "the file became shorter"))
     }
 
-    /// The next reads go the ordinary way, which can tell the initiator what is wrong.
+    /// The next reads go the ordinary way, which can tell the initiator what is wrong; not if it is short of memory, say, when others may
+    /// have more luck.
     fn failed(&self, error: io::Error) -> SendError {
-        self.volume.uncopied().fail();
+        if classify(&error) != ErrorClass::Busy {
+            self.volume.uncopied().fail();
+        }
         SendError::Store(error)
     }
 }
 
-/// What a store says that cannot bring its data, and a socket never does.
-const fn is_of_store(errno: Errno) -> bool {
-    matches!(errno, Errno::IO | Errno::INVAL | Errno::NODATA | Errno::OVERFLOW)
+/// Whether it is the socket that failed, which it shows, or that takes nothing for now. File systems have many errors, and those of a
+/// network file system are a socket's, too: to blame them on this one would have the initiator log in again and again.
+fn is_of_socket(errno: Errno, socket: impl AsFd) -> bool {
+    if matches!(errno, Errno::AGAIN | Errno::PIPE) {
+        return true;
+    }
+    let mut sockets = [PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::empty())];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut sockets, Some(&now)).is_ok()
+        && sockets[0].revents().intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL)
 }
 
 #[cfg(test)]
@@ -152,6 +162,46 @@ mod tests {
         cached.close().unwrap();
         assert!(cached.cached(0, 512).is_none(), "a closed volume offers nothing");
         assert!(volume(&path, EngineKind::Sync).cached(0, 512).is_none(), "this engine reads");
+    }
+
+    #[test]
+    fn what_a_store_says_is_blamed_on_a_socket_only_if_that_has_failed() {
+        let (near, far) = sockets();
+        let of_stores = [
+            Errno::IO,
+            Errno::BADMSG,
+            Errno::UCLEAN,
+            Errno::STALE,
+            Errno::NOMEM,
+            Errno::TIMEDOUT,
+            Errno::HOSTUNREACH,
+        ];
+        for errno in of_stores {
+            assert!(!is_of_socket(errno, &near), "{errno}");
+        }
+        assert!(is_of_socket(Errno::AGAIN, &near));
+        // Data that nobody has read makes a reset of it.
+        rustix::io::write(&near, &[1]).unwrap();
+        far.peek(&mut [0]).unwrap();
+        drop(far);
+        let reset = (0..1000).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            is_of_socket(Errno::TIMEDOUT, &near)
+        });
+        assert!(reset && is_of_socket(Errno::PIPE, &near));
+    }
+
+    #[test]
+    fn only_what_passes_leaves_a_volume_its_cached_ranges() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("image");
+        std::fs::write(&path, pattern()).unwrap();
+        let volume = volume(&path, EngineKind::Threads);
+        let Some(range) = offered(&volume, 0) else { return };
+        assert!(matches!(range.failed(Errno::NOMEM.into()), SendError::Store(_)));
+        assert!(volume.uncopied().is_allowed());
+        assert!(matches!(range.failed(Errno::UCLEAN.into()), SendError::Store(_)));
+        assert!(!volume.uncopied().is_allowed());
     }
 
     #[test]
