@@ -215,7 +215,7 @@ impl Reactor {
             // It is at the medium, so nobody has been alone there since its data was stored.
             (context.out_stored, context.alone_count) =
                 (stored_bytes, command.alone_count(&attachment.nexus));
-            (context.out_length, context.out_present) = (length, length);
+            (context.out_length, context.out_present) = (length, if needs_data { length } else { 0 });
             context.command = Some(command);
         }
         if is_starved {

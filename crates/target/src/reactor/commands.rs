@@ -167,8 +167,9 @@ impl Reactor {
         if let Some(times) = &mut context.times {
             times.enter(self.started.elapsed(), Stage::Rest);
         }
-        let data =
-            context.data_out.as_ref().map_or(&[][..], |buffer| &buffer[..context.out_present as usize]);
+        let Some(data) = present(context.data_out.as_ref(), context.out_present) else {
+            return self.finish(index, id, &hardware_error());
+        };
         let Some(command) = context.command.as_mut() else { return };
         let next = command.resume(&attachment.nexus, lunette_scsi::Event::DataOut(data));
         self.drive(index, id, next);
@@ -281,6 +282,9 @@ impl Reactor {
                 let range = (start + stored_bytes) as usize..(start + length_bytes) as usize;
                 let offset = volume.stored_bytes(offset_bytes + u64::from(stored_bytes));
                 let is_needed = context.command.as_ref().is_none_or(|task| task.needs_data_again());
+                if !is_needed {
+                    context.out_present = 0;
+                }
                 if range.is_empty() {
                     if !is_needed {
                         context.data_out = None;
@@ -390,10 +394,13 @@ impl Reactor {
                 result.map(|done| io_outcome(volume, done)).map_err(|error| io_error(volume, &error))
             }
         };
+        let Some(data_out) = present(context.data_out.as_ref(), context.out_present) else {
+            return self.finish(index, id, &hardware_error());
+        };
         let Some(command) = context.command.as_mut() else { return };
         let event = lunette_scsi::Event::Io {
             result,
-            data_out: present(context.data_out.as_ref(), context.out_present),
+            data_out,
             medium: context.medium.as_ref().map_or(&[], Medium::bytes),
         };
         let next = command.resume(&attachment.nexus, event);
@@ -414,8 +421,9 @@ fn volume_of<'a>(
     }
 }
 
-pub(super) fn present(buffer: Option<&Buffer>, length: u32) -> &[u8] {
-    buffer.and_then(|buffer| buffer.get(..length as usize)).unwrap_or(&[])
+/// What is there of a command's data. `None`, which is a defect, where its buffer is gone: to go on with none would end a WRITE with GOOD.
+pub(super) fn present(buffer: Option<&Buffer>, length: u32) -> Option<&[u8]> {
+    if length == 0 { Some(&[]) } else { buffer?.get(..length as usize) }
 }
 
 /// A tag that finds the task again. A session stays in its place until its last task has left the stores.
@@ -429,4 +437,19 @@ pub(super) const fn session_of_tag(tag: u64) -> usize {
 
 pub(super) const fn slot_of_tag(tag: u64) -> usize {
     (tag & 0xffff_ffff) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lunette_block::BufferPool;
+
+    #[test]
+    fn data_whose_buffer_is_gone_is_not_taken_for_none() {
+        let buffer = BufferPool::new(1 << 20).allocate(512).expect("memory");
+        assert_eq!(present(None, 0), Some(&[][..]), "none has come");
+        assert_eq!(present(Some(&buffer), 512).map(<[u8]>::len), Some(512));
+        assert_eq!(present(Some(&buffer), 513), None);
+        assert_eq!(present(None, 512), None);
+    }
 }

@@ -106,7 +106,7 @@ pub(super) struct TaskContext {
     pub(super) medium: Option<Medium>,
     /// Bytes of Data-Out that the command calls for.
     pub(super) out_length: u32,
-    /// Bytes of Data-Out that are there.
+    /// Bytes of Data-Out that are there, as long as anybody may look at them.
     pub(super) out_present: u32,
     /// So many bytes of it, from its beginning, came with the command itself, if that went the way of all.
     pub(super) immediate_bytes: u32,

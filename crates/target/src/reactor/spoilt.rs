@@ -28,7 +28,7 @@ impl Reactor {
         let Some(attachment) = &session.attachment else { return };
         let Some(context) = session.contexts.get_mut(id.slot()).and_then(Option::as_mut) else { return };
         // Nothing of it counts as moved.
-        (context.data_out, context.out_length) = (None, 0);
+        (context.data_out, context.out_length, context.out_present) = (None, 0, 0);
         let cause = (SenseKey::AbortedCommand, asc, ascq);
         let next = match &mut context.command {
             Some(command) => command.fail(&attachment.nexus, cause),

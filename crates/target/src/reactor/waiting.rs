@@ -7,6 +7,7 @@ use lunette_scsi::{Attribute, Lun, Status, Wake, asks_for_allegiance};
 use lunette_wire::initiator::TaskAttribute;
 
 use super::commands::{present, session_of_tag, slot_of_tag};
+use super::ending::hardware_error;
 use super::{Message, Reactor};
 use crate::mailbox::Mailbox;
 use crate::saver::WaitingCommand;
@@ -42,8 +43,10 @@ impl Reactor {
     pub(super) fn resume_turn(&mut self, index: usize, id: TaskId) {
         let Some(session) = self.sessions.get_mut(index) else { return };
         let Some(context) = session.contexts.get_mut(id.slot()).and_then(Option::as_mut) else { return };
+        let Some(data_out) = present(context.data_out.as_ref(), context.out_present) else {
+            return self.finish(index, id, &hardware_error());
+        };
         let (Some(command), Some(attachment)) = (&mut context.command, &session.attachment) else { return };
-        let data_out = present(context.data_out.as_ref(), context.out_present);
         let next = command.resume(&attachment.nexus, lunette_scsi::Event::Turn { data_out });
         self.drive(index, id, next);
     }
