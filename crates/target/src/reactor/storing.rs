@@ -66,7 +66,7 @@ impl Storing {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Copied {
     Piece(usize),
-    /// It was the last one, and nothing or a flush is left.
+    /// It was the last one, with so many bytes, and nothing or a flush is left.
     Last(usize, Written),
     /// The engine has to do what is left.
     No,
@@ -98,7 +98,8 @@ impl Reactor {
         let mut bytes_left = self.storing.came_bytes.max(TURN_BYTES_MIN);
         while bytes_left > 0 {
             let Some(mut held) = self.storing.held.pop_front() else { return };
-            let copied = held.copy();
+            // Whoever has aborted it waits for it, and is not to wait for all of it.
+            let copied = if self.is_aborted(held.tag) { Copied::Last(0, Written::Done) } else { held.copy() };
             let Held { volume, tag, offset, source, stable, .. } = match copied {
                 Copied::Piece(bytes) => {
                     bytes_left = bytes_left.saturating_sub(bytes);
@@ -122,6 +123,13 @@ impl Reactor {
             self.io_finished(index, IoCompletion { tag, result, buffer: source.into_buffer() });
             self.run_session(index);
         }
+    }
+
+    fn is_aborted(&self, tag: u64) -> bool {
+        let Some(session) = self.sessions.get(session_of_tag(tag)) else { return true };
+        let context = session.contexts.get(slot_of_tag(tag)).and_then(Option::as_ref);
+        let task = context.and_then(|context| session.core.task(context.id));
+        task.is_none_or(|task| task.aborted)
     }
 
     /// The data of a write is in its store and goes back to its task, if anybody looks at it again.
