@@ -3,8 +3,6 @@
 //! It does nothing that the volume's engine would not do on the submitting thread, and reports nothing: what fails here is
 //! submitted, and fails or succeeds there.
 
-use std::time::Instant;
-
 use crate::spec::EngineKind;
 use crate::volume::{Volume, shielded};
 
@@ -35,7 +33,7 @@ impl Volume {
             || length_bytes <= super::INLINE_BYTES_MAX
                 && self.engine() == EngineKind::Threads
                 && self.store().buffers_writes()
-                && self.pace().inline_allowed(Instant::now());
+                && self.pace().inline_allowed();
         is_copied.then_some(PIECE_BYTES)
     }
 
@@ -67,16 +65,13 @@ impl Volume {
         if self.store().in_memory() {
             return if write() { Written::Done } else { Written::No };
         }
-        let began = Instant::now();
         if self.engine() != EngineKind::Threads
             || !self.store().buffers_writes()
-            || !self.pace().inline_allowed(began)
+            || !self.pace().inline_allowed()
         {
             return Written::No;
         }
-        let is_written = write();
-        self.pace().note_copy(began, Instant::now());
-        match (is_written, stable) {
+        match (self.pace().watch_copy(write), stable) {
             (false, _) => Written::No,
             (true, true) => Written::Unflushed,
             (true, false) => Written::Done,

@@ -1,18 +1,23 @@
 //! What a volume's recent calls took, and whether the submitting thread may make the next one itself.
 
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_getres};
+
+use crate::store::coarse_ms;
 
 /// A reactor may wait this long for a disk while it has nothing else to do: several times what a solid-state disk
 /// takes, and less than a tenth of the rotation of a spinning one.
 const QUICK: Duration = Duration::from_millis(1);
 
-/// An inline write into the page cache that took longer than this did not just copy.
-const SLOW_WRITE: Duration = Duration::from_millis(2);
+/// An inline write into the page cache that took longer than this, in milliseconds, did not just copy.
+const SLOW_WRITE_MS: u64 = 2;
 
-/// How long writes go to the pool after a slow one: half of the 200 ms for which the kernel pauses a writer at most
+/// For so many milliseconds writes go to the pool after a slow one: half of the 200 ms for which the kernel pauses a writer at most
 /// each time that too many pages are dirty.
-const DETOUR: Duration = Duration::from_millis(100);
+const DETOUR_MS: u64 = 100;
 
 /// A moving average of durations, in which each new one counts a quarter. Updates that race lose one of them, which
 /// an average bears.
@@ -45,33 +50,53 @@ impl Average {
 ///
 /// Once the share of dirty pages passes `vm.dirty_ratio`, the kernel lets writers sleep until the disk has caught
 /// up. A reactor that sleeps holds up every session on its core, so the pool's threads do the sleeping for a while.
+///
+/// Its clock is the coarse one, which costs a fraction of the other: it moves every one to ten milliseconds, and the kernel lets
+/// writers sleep for as long at least.
 #[derive(Debug)]
 pub(crate) struct Pace {
-    created: Instant,
-    detour_until_us: AtomicU64,
+    detour_until_ms: AtomicU64,
     /// Reads and writes that waited for the device.
     pub(crate) calls: Average,
 }
 
 impl Pace {
     pub(crate) fn new() -> Self {
-        Self { created: Instant::now(), detour_until_us: AtomicU64::new(0), calls: Average::default() }
+        Self { detour_until_ms: AtomicU64::new(0), calls: Average::default() }
     }
 
-    /// Microseconds since the volume was opened; 2^64 of them are half a million years.
-    fn us(&self, now: Instant) -> u64 {
-        now.duration_since(self.created).as_micros() as u64
+    pub(super) fn inline_allowed(&self) -> bool {
+        // Most volumes have never been slow.
+        let until_ms = self.detour_until_ms.load(Ordering::Relaxed);
+        until_ms == 0 || coarse_ms() >= until_ms
     }
 
-    pub(super) fn inline_allowed(&self, now: Instant) -> bool {
-        self.us(now) >= self.detour_until_us.load(Ordering::Relaxed)
+    /// Copies, and notes whether that took too long.
+    pub(super) fn watch_copy<T>(&self, copy: impl FnOnce() -> T) -> T {
+        let began_ms = coarse_ms();
+        let copied = copy();
+        let ended_ms = coarse_ms();
+        if ended_ms != began_ms {
+            self.note_copy(ended_ms, ended_ms - began_ms, tick_ms());
+        }
+        copied
     }
 
-    pub(super) fn note_copy(&self, began: Instant, ended: Instant) {
-        if ended.duration_since(began) > SLOW_WRITE {
-            self.detour_until_us.store(self.us(ended + DETOUR), Ordering::Relaxed);
+    /// The clock moved by `took_ms` while something was copied, which may have taken less by a tick.
+    fn note_copy(&self, ended_ms: u64, took_ms: u64, tick_ms: u64) {
+        if took_ms > SLOW_WRITE_MS + tick_ms {
+            self.detour_until_ms.store(ended_ms + DETOUR_MS, Ordering::Relaxed);
         }
     }
+}
+
+/// By so much the coarse clock moves at a time, in whole milliseconds.
+fn tick_ms() -> u64 {
+    static TICK_MS: LazyLock<u64> = LazyLock::new(|| {
+        let tick = clock_getres(ClockId::MonotonicCoarse);
+        tick.tv_sec.unsigned_abs() * 1000 + tick.tv_nsec.unsigned_abs().div_ceil(1_000_000)
+    });
+    *TICK_MS
 }
 
 #[cfg(test)]
@@ -81,14 +106,15 @@ mod tests {
     #[test]
     fn a_slow_write_sends_the_next_ones_to_the_pool_for_a_while() {
         let pace = Pace::new();
-        let start = Instant::now();
-        assert!(pace.inline_allowed(start));
-        pace.note_copy(start, start + Duration::from_micros(1900));
-        assert!(pace.inline_allowed(start + Duration::from_millis(2)));
-        let ended = start + Duration::from_millis(3);
-        pace.note_copy(start, ended);
-        assert!(!pace.inline_allowed(ended + Duration::from_millis(99)));
-        assert!(pace.inline_allowed(ended + Duration::from_millis(101)));
+        assert!(pace.inline_allowed());
+        pace.watch_copy(|| {});
+        // That may have been a tick and no time at all.
+        pace.note_copy(1000, 6, 4);
+        assert!(pace.inline_allowed());
+        pace.watch_copy(|| std::thread::sleep(Duration::from_millis(2 * tick_ms() + 3)));
+        assert!(!pace.inline_allowed());
+        std::thread::sleep(Duration::from_millis(DETOUR_MS + tick_ms()));
+        assert!(pace.inline_allowed());
     }
 
     #[test]

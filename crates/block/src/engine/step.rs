@@ -85,8 +85,7 @@ impl Call {
         let short = match &self.operation {
             Operation::Read { buffer, .. } => buffer.len() <= INLINE_BYTES_MAX,
             Operation::Write { buffer, .. } => {
-                buffer.range.len() <= INLINE_BYTES_MAX
-                    && (!store.buffers_writes() || pace.inline_allowed(Instant::now()))
+                buffer.range.len() <= INLINE_BYTES_MAX && (!store.buffers_writes() || pace.inline_allowed())
             }
             _ => false,
         };

@@ -4,7 +4,6 @@
 //! copy into the page cache and done inline, unless the kernel makes writers wait (see [`super::Pace`]).
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use super::INLINE_BYTES_MAX;
 use super::operation::{Done, IoCompletion, Operation};
@@ -24,12 +23,10 @@ pub(super) fn submit(volume: &Arc<Volume>, tag: u64, operation: Operation) -> St
             Step::Call(Call { volume: Arc::clone(volume), tag, operation, done_bytes })
         }
         Operation::Write { ref buffer, .. } if buffer.range.len() <= INLINE_BYTES_MAX => {
-            let began = Instant::now();
-            if !volume.store().buffers_writes() || !volume.pace().inline_allowed(began) {
+            if !volume.store().buffers_writes() || !volume.pace().inline_allowed() {
                 return Step::call(volume, tag, operation);
             }
-            let executed = volume.execute(operation, 0);
-            volume.pace().note_copy(began, Instant::now());
+            let executed = volume.pace().watch_copy(|| volume.execute(operation, 0));
             Outcome::of(volume, tag, executed).into()
         }
         Operation::Flush | Operation::Commit { .. } => {

@@ -23,6 +23,7 @@ use std::sync::Arc;
 
 pub use atomic::AtomicWrites;
 pub use direct::RawFile;
+pub(crate) use mapped::coarse_ms;
 
 use crate::engine::choice::{self, EngineChoice};
 use crate::error::OpenError;

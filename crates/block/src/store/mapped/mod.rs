@@ -235,7 +235,7 @@ fn is_of_this_machine(file: BorrowedFd<'_>) -> bool {
 
 /// The kernel's clock of its last tick, in milliseconds: a few late, and read in no time. Through the
 /// C library, since rustix looks for what valgrind hides (the vDSO).
-fn coarse_ms() -> u64 {
+pub(crate) fn coarse_ms() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the call writes one `timespec`, which outlives it.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &raw mut now) };
