@@ -122,6 +122,15 @@ impl IoContext {
     /// its completion. Everything wrong with it is told in the completion, too. Operations are not ordered among each
     /// other.
     pub fn submit(&mut self, volume: &Arc<Volume>, tag: u64, operation: Operation) {
+        self.submit_as(volume, tag, operation, false);
+    }
+
+    /// The same for a read of which [`Volume::read_at_once`] has just found that it has to wait: the page cache is not asked again.
+    pub fn submit_missed(&mut self, volume: &Arc<Volume>, tag: u64, operation: Operation) {
+        self.submit_as(volume, tag, operation, true);
+    }
+
+    fn submit_as(&mut self, volume: &Arc<Volume>, tag: u64, operation: Operation, is_missed: bool) {
         self.submitted += 1;
         let step = match volume.check(&operation) {
             Err(error) => {
@@ -133,6 +142,7 @@ impl IoContext {
             Ok(()) if volume.store().in_memory() => Step::Done(sync::run(volume, tag, operation)),
             Ok(()) => match volume.engine() {
                 EngineKind::Sync => Step::Done(sync::run(volume, tag, operation)),
+                EngineKind::Threads | EngineKind::Auto if is_missed => Step::call(volume, tag, operation),
                 EngineKind::Threads | EngineKind::Auto => threads::submit(volume, tag, operation),
                 EngineKind::Direct => direct::submit(volume, tag, operation),
                 EngineKind::Uring => match uring::prepare(volume, tag, operation) {
@@ -353,6 +363,27 @@ mod tests {
         assert!(!is_done_at_once(&mut context, unmap(short)));
         context.next_turn();
         assert!(is_done_at_once(&mut context, unmap(most)) && is_done_at_once(&mut context, unmap(short)));
+        volume.close().expect("nothing is under way");
+    }
+
+    #[test]
+    fn what_the_page_cache_was_just_asked_for_is_not_asked_for_again() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("disk");
+        let spec = VolumeSpec::new("file", StoreSpec::File { path, create_bytes: Some(1 << 20) });
+        let volume = Volume::open(&spec).expect("a volume");
+        assert_eq!(volume.write_at_once(0, &[7; 4096], false), Written::Done);
+        let pool = crate::BufferPool::new(1 << 20);
+        let mut context = IoContext::new().expect("a context");
+        let read = || Operation::Read { offset: 0, buffer: pool.allocate(4096).expect("memory") };
+        context.submit_missed(&volume, 1, read());
+        assert_eq!((context.finished.len(), context.calls.len()), (0, 1), "it would be there by now");
+        let mut done = Vec::new();
+        while context.in_flight() > 0 {
+            context.complete(&mut done);
+        }
+        let buffer = done.pop().and_then(|completion| completion.buffer).expect("what was read");
+        assert_eq!(*buffer, [7; 4096]);
         volume.close().expect("nothing is under way");
     }
 

@@ -40,6 +40,16 @@ pub(super) enum AtOnce {
     LeftAlone,
 }
 
+/// What was tried of a command that goes on as a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Tried {
+    Nothing,
+    /// All of its data is in the store.
+    Stored,
+    /// To read, which has to wait.
+    Missed,
+}
+
 /// Whether a PDU is a command for which [`Reactor::end_at_once`] is there; most others are told so here.
 pub(super) fn is_short_command(bhs: &Bhs) -> bool {
     let expected = u32::from_be_bytes([bhs[20], bhs[21], bhs[22], bhs[23]]);
@@ -121,20 +131,22 @@ impl Reactor {
         // Commands that may follow this one.
         let others = (self.unparsed.bytes / BHS_LENGTH).min(usize::from(self.at_once_left) - 1);
         let Connection { transmitter, digests, .. } = connection;
-        let (is_done, stored_bytes) = if pdu.write {
+        let (is_done, tried) = if pdu.write {
             match volume.write_at_once(command.offset_bytes(), data, command.stable()) {
-                Written::Done => (true, length),
-                Written::Unflushed => (false, length),
-                Written::No => (false, 0),
+                Written::Done => (true, Tried::Stored),
+                Written::Unflushed => (false, Tried::Stored),
+                Written::No => (false, Tried::Nothing),
             }
         } else {
-            let room = transmitter.room(&session.pool, length as usize, others, *digests);
-            (room.is_some_and(|room| volume.read_at_once(command.offset_bytes(), room)), 0)
+            match transmitter.room(&session.pool, length as usize, others, *digests) {
+                Some(room) => (volume.read_at_once(command.offset_bytes(), room), Tried::Missed),
+                None => (false, Tried::Nothing),
+            }
         };
         if !is_done {
             let task = command.wait();
             transmitter.withdraw();
-            self.go_on_as_task((index, cid), (bhs, pdu), data, (stored_bytes, task));
+            self.go_on_as_task((index, cid), (bhs, pdu), data, (tried, task));
             return AtOnce::Taken;
         }
         let next = self.unparsed.short_command(pdu.lun).and_then(|cdb| command.range_of(cdb));
@@ -146,7 +158,7 @@ impl Reactor {
             }
             Ended::Later(later) => {
                 transmitter.withdraw();
-                self.go_on_as_task((index, cid), (bhs, pdu), data, (stored_bytes, *later));
+                self.go_on_as_task((index, cid), (bhs, pdu), data, (tried, *later));
                 return AtOnce::Taken;
             }
         }
@@ -188,9 +200,9 @@ impl Reactor {
         (index, cid): (usize, Cid),
         (bhs, pdu): (&Bhs, &ScsiCommand),
         data: &[u8],
-        (stored_bytes, (command, next)): (u32, (Task, Next)),
+        (tried, (command, next)): (Tried, (Task, Next)),
     ) {
-        let needs_data = stored_bytes == 0 && matches!(next, Next::Io(Io::WriteDataOut { .. }));
+        let needs_data = tried != Tried::Stored && matches!(next, Next::Io(Io::WriteDataOut { .. }));
         let buffer = if needs_data { self.command_buffer(index, pdu, data.len()) } else { None };
         let Some(session) = self.sessions.get_mut(index) else { return };
         let (id, length) = (session.core.next_task(), data.len() as u32);
@@ -213,10 +225,11 @@ impl Reactor {
             && let Some(context) = session.contexts.get_mut(id.slot()).and_then(Option::as_mut)
         {
             // It is at the medium, so nobody has been alone there since its data was stored.
-            (context.out_stored, context.alone_count) =
-                (stored_bytes, command.alone_count(&attachment.nexus));
+            context.out_stored = if tried == Tried::Stored { length } else { 0 };
+            context.alone_count = command.alone_count(&attachment.nexus);
             (context.out_length, context.out_present) = (length, if needs_data { length } else { 0 });
             context.command = Some(command);
+            context.is_missed = tried == Tried::Missed;
         }
         if is_starved {
             return self.finish_starved(index, id);

@@ -337,7 +337,11 @@ impl Reactor {
         match operation {
             Some(operation) => {
                 context.enters_store(self.started);
-                self.io.submit(volume, store_tag(index, id), operation);
+                if std::mem::take(&mut context.is_missed) {
+                    self.io.submit_missed(volume, store_tag(index, id), operation);
+                } else {
+                    self.io.submit(volume, store_tag(index, id), operation);
+                }
             }
             None => self.finish_starved(index, id),
         }

@@ -116,6 +116,8 @@ pub(super) struct TaskContext {
     pub(super) alone_count: u64,
     /// No memory was to be had for its data: it must be tried again.
     pub(super) is_starved: bool,
+    /// Its read was just tried, and has to wait for the store.
+    pub(super) is_missed: bool,
     /// A store works for it.
     pub(super) in_store: bool,
     /// The unit, by its NAA identifier, that a copy reads or writes just now.
@@ -233,6 +235,7 @@ impl TargetSession {
             out_stored: 0,
             alone_count: 0,
             is_starved,
+            is_missed: false,
             in_store: false,
             copies_on: None,
             is_waiting: false,
