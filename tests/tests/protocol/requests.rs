@@ -3,11 +3,12 @@
 
 use std::net::TcpListener;
 use std::thread;
+use std::time::Duration;
 
 use lunette_block::{EngineKind, OperationKind};
 use lunette_iscsi::session::IMMEDIATE_TASKS_MAX;
 use lunette_target::config::{ChapConfig, Config, LunFlag, TargetConfig};
-use lunette_tests::in_process::{InProcess, LIMIT};
+use lunette_tests::in_process::{InProcess, LIMIT, wait_until};
 use lunette_tests::initiator::LoginOptions;
 use lunette_tests::raw::{BLOCK_BYTES, Raw, plain, read, write};
 use lunette_tests::skip;
@@ -45,6 +46,54 @@ fn a_ping_is_echoed_and_cut_to_what_the_initiator_takes() {
     session.send(&InitiatorPdu::NopOut(mute), b"").expect("sent");
     session.silent().expect("no answer");
     assert_eq!(session.test_unit_ready(0).expect("the next number").status, 0);
+}
+
+/// Whoever announces much data and does not send it holds no more memory by that than the pool has (docs/decisions/0006): there a
+/// ping is rejected, and may be sent again (11.17.1).
+#[test]
+fn what_pings_announce_is_bounded() {
+    const PINGS: u8 = 16;
+    const LENGTH: usize = 4 << 20;
+    const POOL_BYTES: usize = 32 << 20;
+    let target = InProcess::start_with(&[DISK], |config| {
+        config.limits.buffer_memory_bytes = POOL_BYTES as u64;
+        config.limits.max_recv_data_segment_length_bytes = LENGTH as u32;
+    });
+    let mut sessions: Vec<Raw> = (0..PINGS).map(|port| target.session(port)).collect();
+    let mut rests = Vec::new();
+    for session in &mut sessions {
+        let ping = NopOut {
+            immediate: true,
+            initiator_task_tag: session.new_tag(),
+            target_transfer_tag: TargetTransferTag::RESERVED,
+            cmd_sn: session.cmd_sn,
+            exp_stat_sn: session.exp_stat_sn,
+            ..NopOut::default()
+        };
+        let bytes = session.connection().encode(&InitiatorPdu::NopOut(ping), &vec![7; LENGTH]);
+        session.connection().send_bytes(&bytes[..1024]).expect("sent");
+        rests.push(bytes[1024..].to_vec());
+    }
+    wait_until("some have memory", || target.buffer_bytes_in_use() > 0);
+    thread::sleep(Duration::from_millis(200));
+    let held = target.buffer_bytes_in_use();
+    assert!((LENGTH..=POOL_BYTES / 2).contains(&held), "{held}");
+    let mut rejected = 0;
+    for (session, rest) in sessions.iter_mut().zip(rests) {
+        session.connection().send_bytes(&rest).expect("sent");
+        match session.receive().expect("an answer") {
+            (TargetPdu::NopIn(_), echo) => assert!(!echo.is_empty() && echo.iter().all(|byte| *byte == 7)),
+            (TargetPdu::Reject(reject), _) => {
+                assert_eq!(reject.reason, RejectReason::ImmediateCommandReject as u8);
+                rejected += 1;
+            }
+            (other, _) => panic!("{other:?}"),
+        }
+        let tag = session.ping(b"short").expect("sent");
+        session.pinged(tag, b"short").expect("the session goes on");
+    }
+    assert!((1..PINGS).contains(&rejected), "{rejected}");
+    target.wait_for_its_buffers();
 }
 
 /// A failing NOP tells of a failing connection (7.14, 11.19).

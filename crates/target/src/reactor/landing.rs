@@ -9,12 +9,12 @@ use lunette_iscsi::session::{Placement, TaskId};
 use lunette_wire::digest::{DIGEST_LENGTH, crc32c_of};
 use lunette_wire::frame::{Frame, padding};
 use lunette_wire::initiator::{ScsiCommand, ScsiDataOut};
-use lunette_wire::{Bhs, DecodeError, Opcode};
+use lunette_wire::{Bhs, DecodeError, InitiatorPdu, InitiatorTaskTag, Opcode};
 
 use super::at_once::Unparsed;
 use super::connection::{Disconnect, Stage};
 use super::cut_through::{Part, SEGMENT_BYTES_MIN};
-use super::receive::Arrived;
+use super::receive::{Arrived, LOGIN_DATA_MAX};
 use super::session::TargetSession;
 use super::{Reactor, SCRATCH_BYTES};
 
@@ -48,7 +48,9 @@ enum Place {
     Command(Buffer),
     /// The buffer of a task, from this byte on.
     Task { id: TaskId, offset: usize },
-    /// Text, ping data: small things.
+    /// Text and ping data of a session.
+    Loose(Buffer),
+    /// The text of a login, which is short.
     Bytes(Vec<u8>),
     /// Nowhere.
     Discard,
@@ -71,7 +73,7 @@ impl Landing {
         }
         let rest = self.filled..self.filled + self.missing_bytes().min(bytes_max);
         match (&mut self.waiting_room, &mut self.place) {
-            (Some(buffer), _) | (None, Place::Command(buffer)) => &mut buffer[rest],
+            (Some(buffer), _) | (None, Place::Command(buffer) | Place::Loose(buffer)) => &mut buffer[rest],
             (None, Place::Bytes(bytes)) => &mut bytes[rest],
             (None, Place::Task { id, offset }) => session
                 .and_then(|session| session.data_out_buffer(*id))
@@ -114,7 +116,7 @@ impl Reactor {
         match &landing.place {
             Place::Task { .. } => landing.cuts_through || is_short && landing.waiting_room.is_some(),
             Place::Command(_) => is_short && self.takes_whole(index, landing),
-            Place::Bytes(_) | Place::Discard => false,
+            Place::Loose(_) | Place::Bytes(_) | Place::Discard => false,
         }
     }
 
@@ -139,7 +141,7 @@ impl Reactor {
                     Placement::Discard => Place::Discard,
                 }
             }
-            _ => Place::Bytes(vec![0; frame.data_length]),
+            _ => self.place_of_request(index, bhs, frame.data_length),
         };
         let mut landing = Landing {
             bhs: *bhs,
@@ -164,6 +166,20 @@ impl Reactor {
             landing.waiting_room = session.pool.allocate_unasked(frame.data_length);
         }
         landing
+    }
+
+    /// Where the data of any other PDU goes. Of a session it comes from its pool, as a header alone would otherwise hold memory of any
+    /// length; a discovery session, of which there may be many, gets no more than a login. Where there is none the PDU is rejected.
+    fn place_of_request(&mut self, index: usize, bhs: &Bhs, length: usize) -> Place {
+        let Some(session) = self.session_of(index) else { return Place::Bytes(vec![0; length]) };
+        let is_too_long = session.attachment.is_none() && length > LOGIN_DATA_MAX as usize;
+        if is_too_long || !uses_data(bhs) {
+            return Place::Discard;
+        }
+        // A session's first buffer is granted whatever others have, which is meant for commands.
+        let pool = &session.pool;
+        let buffer = if pool.has_room_unasked(length) { pool.allocate_unasked(length) } else { None };
+        buffer.map_or(Place::Discard, Place::Loose)
     }
 
     /// Stores the next data of a landing; answers how many bytes of it. `None`: it is to be in the landing's place.
@@ -220,7 +236,9 @@ impl Reactor {
     fn put_down(&mut self, index: usize, landing: &mut Landing, at: usize, data: &[u8]) {
         let range = at..at + data.len();
         match (&mut landing.waiting_room, &mut landing.place) {
-            (Some(buffer), _) | (None, Place::Command(buffer)) => buffer[range].copy_from_slice(data),
+            (Some(buffer), _) | (None, Place::Command(buffer) | Place::Loose(buffer)) => {
+                buffer[range].copy_from_slice(data);
+            }
             (None, Place::Bytes(bytes)) => bytes[range].copy_from_slice(data),
             (None, Place::Task { id, offset }) => self.copy_to_task(index, *id, *offset + at, data),
             (None, Place::Discard) => {}
@@ -238,6 +256,7 @@ impl Reactor {
         let Landing { bhs, ahs, place, .. } = landing;
         match place {
             Place::Command(buffer) => self.pdu(index, &bhs, &ahs, Arrived::Command(buffer), intact),
+            Place::Loose(buffer) => self.pdu(index, &bhs, &ahs, Arrived::Bytes(&buffer[..length]), intact),
             Place::Bytes(bytes) => self.pdu(index, &bhs, &ahs, Arrived::Bytes(&bytes), intact),
             Place::Task { id, .. } => {
                 self.some_data_came(index, id, length);
@@ -260,7 +279,7 @@ impl Reactor {
     fn is_intact_in_place(&mut self, index: usize, landing: &Landing) -> bool {
         let length = landing.frame.data_length;
         match &landing.place {
-            Place::Command(buffer) => landing.is_intact(&buffer[..length]),
+            Place::Command(buffer) | Place::Loose(buffer) => landing.is_intact(&buffer[..length]),
             Place::Task { id, offset } => {
                 let session = self.session_of(index);
                 let buffer = session.and_then(|session| session.data_out_buffer(*id));
@@ -290,9 +309,18 @@ impl Reactor {
     }
 }
 
+/// Whether a request does something with its data: text, and pings but for answers to ours.
+pub(super) fn uses_data(bhs: &Bhs) -> bool {
+    match InitiatorPdu::decode(bhs) {
+        Ok(InitiatorPdu::NopOut(ping)) => ping.initiator_task_tag != InitiatorTaskTag::RESERVED,
+        Ok(InitiatorPdu::TextRequest(_)) => true,
+        _ => false,
+    }
+}
+
 fn decode_command(bhs: &Bhs) -> Result<ScsiCommand, DecodeError> {
-    match lunette_wire::InitiatorPdu::decode(bhs)? {
-        lunette_wire::InitiatorPdu::ScsiCommand(command) => Ok(command),
+    match InitiatorPdu::decode(bhs)? {
+        InitiatorPdu::ScsiCommand(command) => Ok(command),
         _ => Err(DecodeError::Opcode(bhs[0] & 0x3f)),
     }
 }

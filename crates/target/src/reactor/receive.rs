@@ -17,7 +17,7 @@ use super::landing::Landing;
 use super::{Reactor, SCRATCH_BYTES};
 
 /// The longest data segment before full feature phase: the default of MaxRecvDataSegmentLength (RFC 7143, 13.12).
-const LOGIN_DATA_MAX: u32 = 8192;
+pub(super) const LOGIN_DATA_MAX: u32 = 8192;
 
 /// A data segment as it is handed to the session.
 pub(super) enum Arrived<'a> {

@@ -11,6 +11,7 @@ use super::Reactor;
 use super::at_once::{AtOnce, is_short_command};
 use super::connection::Stage;
 use super::cut_through::{Part, SEGMENT_BYTES_MIN};
+use super::landing::uses_data;
 use super::receive::Arrived;
 use super::session::TargetSession;
 
@@ -150,6 +151,21 @@ impl Reactor {
                     }
                     self.time_task(index, id);
                 }
+            }
+            // There was no memory for its data.
+            Ok(pdu) if matches!(data, Arrived::Placed) && uses_data(bhs) => {
+                let is_immediate = match pdu {
+                    InitiatorPdu::NopOut(pdu) => pdu.immediate,
+                    InitiatorPdu::TextRequest(pdu) => pdu.immediate,
+                    _ => false,
+                };
+                let reason = if is_immediate {
+                    RejectReason::ImmediateCommandReject
+                } else {
+                    RejectReason::LongOperationReject
+                };
+                let Some(session) = self.sessions.get_mut(index) else { return };
+                session.core.reject(cid, bhs, reason, &mut self.outbox);
             }
             _ => {
                 // What came before it is done before it.
