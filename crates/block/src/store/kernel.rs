@@ -4,8 +4,9 @@
 use std::io;
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use rustix::fs::{Advice, FallocateFlags, FileType};
 use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
@@ -27,6 +28,17 @@ const PREFETCH_BYTES_MAX: u64 = 16 << 20;
 /// What one call writes into the page cache of a file of ext4: see [`write_bytes_max`].
 const EXT4_WRITE_BYTES_MAX: usize = 128 << 10;
 
+/// For how long it is believed where a file ends: ten short writes and more share the question then, which alone is a tenth of each
+/// (docs/decisions/0004).
+const END_BELIEVED_NS: u64 = 100_000;
+
+/// Where a file ended, and when that was asked: so long after it was opened.
+#[derive(Debug, Default)]
+struct KnownEnd {
+    bytes: AtomicU64,
+    asked_ns: AtomicU64,
+}
+
 /// A file or a device, and what its file system was found not to do.
 #[derive(Debug)]
 pub(crate) struct KernelFile {
@@ -34,6 +46,8 @@ pub(crate) struct KernelFile {
     direct: Option<Direct>,
     /// It is an image, which others may cut, and a write behind its end would make longer again.
     has_movable_end: bool,
+    known_end: KnownEnd,
+    opened_at: Instant,
     /// Bytes that one call writes into the page cache, if they are to be few.
     write_bytes_max: Option<usize>,
     /// Made by the first short read.
@@ -63,7 +77,18 @@ impl KernelFile {
         let has_movable_end = rustix::fs::fstat(&fd)
             .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile);
         let (write_bytes_max, fd, mapping) = (write_bytes_max(&fd), Arc::new(fd), OnceLock::new());
-        Self { fd, direct, has_movable_end, write_bytes_max, mapping, nowait_refused, zero_range_refused }
+        let (known_end, opened_at) = (KnownEnd::default(), Instant::now());
+        Self {
+            fd,
+            direct,
+            has_movable_end,
+            known_end,
+            opened_at,
+            write_bytes_max,
+            mapping,
+            nowait_refused,
+            zero_range_refused,
+        }
     }
 
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
@@ -150,10 +175,22 @@ impl KernelFile {
         Ok(u64::try_from(rustix::fs::fstat(&self.fd)?.st_size).unwrap_or(0))
     }
 
-    /// Refuses a change that would end behind the file's end. A write there would make the file as long as it was before it was cut, with
-    /// zeroes in place of what is lost, and nobody would ever hear of it.
+    /// Refuses a change that would end behind the file's end, as that was less than [`END_BELIEVED_NS`] ago. A write there would make the
+    /// file as long as it was before it was cut, with zeroes in place of what is lost, and nobody would ever hear of it.
     pub(crate) fn check_end(&self, end: u64) -> io::Result<()> {
-        if end > self.end_bytes()? { Err(became_shorter()) } else { Ok(()) }
+        if !self.has_movable_end {
+            return Ok(());
+        }
+        let KnownEnd { bytes, asked_ns } = &self.known_end;
+        let now_ns = u64::try_from(self.opened_at.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let is_believed = now_ns.saturating_sub(asked_ns.load(Ordering::Acquire)) < END_BELIEVED_NS;
+        if is_believed && end <= bytes.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let end_bytes = self.end_bytes()?;
+        bytes.store(end_bytes, Ordering::Relaxed);
+        asked_ns.store(now_ns, Ordering::Release);
+        if end > end_bytes { Err(became_shorter()) } else { Ok(()) }
     }
 
     pub(crate) fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {

@@ -174,7 +174,7 @@ pub trait Store: Send + Sync + fmt::Debug {
     }
 
     /// Where what it is made of ends now: somebody may have cut it since its size was last told. `u64::MAX` where nobody can.
-    /// A change that would end behind it is refused, within microseconds of the cut.
+    /// A change that would end behind it is refused, from a tenth of a millisecond after the cut on.
     fn end_bytes(&self) -> io::Result<u64> {
         Ok(u64::MAX)
     }
