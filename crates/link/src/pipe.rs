@@ -205,8 +205,13 @@ impl<P: Packet> Pipe<P> {
 
     /// What is left of the packet in the transmitter takes as long as another rate has it take.
     fn change_rate(&mut self, now: Duration, rate: Option<Rate>) {
+        if rate == self.shape.rate {
+            return;
+        }
+        // It is counted in the old rate's parts.
+        self.rounded_up = Rest::default();
         let left = self.free_at.saturating_sub(now);
-        if left.is_zero() || rate == self.shape.rate {
+        if left.is_zero() {
             return;
         }
         let taken = match (self.shape.rate, rate) {
@@ -214,7 +219,7 @@ impl<P: Packet> Pipe<P> {
             (Some(old), Some(new)) => old.time_at(left, new),
             (None, Some(_)) => left,
         };
-        (self.free_at, self.rounded_up) = (now.saturating_add(taken), Rest::default());
+        self.free_at = now.saturating_add(taken);
         let Leaving { first, before, is_late } = self.leaving;
         let mut flying = std::mem::take(&mut self.flying).into_vec();
         for Reverse(copy) in flying.iter_mut().filter(|flying| flying.0.number >= first) {
@@ -237,6 +242,12 @@ impl<P: Packet> Pipe<P> {
     #[must_use]
     pub const fn counts(&self) -> Counts {
         self.counts
+    }
+
+    /// When the last of the packets on the wire arrives.
+    #[must_use]
+    pub fn last_at(&self) -> Option<Duration> {
+        self.flying.iter().map(|Reverse(flying)| flying.at).max()
     }
 
     /// Packets that wait or are on the wire.

@@ -67,22 +67,25 @@ fn lane(shape: &Shape, class: Class) -> (usize, f64) {
 }
 
 impl<P> Queue<P> {
-    /// Takes a packet, and says how many are dropped for that: it itself where there is no room, or the last of the other class
-    /// if that has more than its share while this one would not. An empty lane takes any packet, so that none is too long for good.
+    /// Takes a packet, and says how many are dropped for that: it itself where there is no room, or the last of the other class as far
+    /// as that has more than its share while this one would not. An empty lane takes any packet, so that none is too long for good.
     pub(crate) fn push(&mut self, shape: &Shape, class: Class, now: Duration, length: u64, packet: P) -> u64 {
         let (index, share) = lane(shape, class);
         let [own, other] = [&self.lanes[index], &self.lanes[1 - index]];
-        let room = shape.queue_bytes;
-        let is_full = own.bytes + other.bytes + length > room;
-        let is_due = own.packets.is_empty() || own.bytes + length <= (room as f64 * share) as u64;
-        if is_full && !is_due {
+        let room = |share: f64| (shape.queue_bytes as f64 * share) as u64;
+        let too_many = (own.bytes + other.bytes + length).saturating_sub(shape.queue_bytes);
+        let is_due = own.packets.is_empty() || own.bytes + length <= room(share);
+        if too_many > 0 && !is_due {
             return 1;
         }
-        let mut pushed_out = 0;
-        while self.lanes[0].bytes + self.lanes[1].bytes + length > room {
+        let (mut pushed_out, mut freed) = (0, 0);
+        // What a longer queue has left behind is not this packet's to clear away.
+        while freed < too_many.min(length) {
             let other = &mut self.lanes[1 - index];
-            let Some(last) = other.packets.pop_back() else { break };
+            let above_share = other.bytes.saturating_sub(room(1.0 - share));
+            let Some(last) = other.packets.pop_back_if(|last| last.length <= above_share) else { break };
             other.bytes -= last.length;
+            freed += last.length;
             pushed_out += 1;
         }
         let number = self.taken;

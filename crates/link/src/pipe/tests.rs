@@ -407,6 +407,39 @@ fn room_that_nobody_else_uses_is_given_on_too() {
 }
 
 #[test]
+fn nobody_is_pushed_out_of_his_share() {
+    let of = |is_iscsi: bool, at: u64| {
+        (Duration::from_micros(at), Numbered { is_iscsi, ..packet(at as usize, 1500) })
+    };
+    // One of iSCSI in the transmitter and one that waits, within its 2700 bytes; then others as fast as they can.
+    let offers: Vec<_> =
+        [of(true, 0), of(true, 1)].into_iter().chain((2..50).map(|at| of(false, at))).collect();
+    let (arrived, counts) = run(&shape("rate=1M,queue=3000,reserve=90%"), 1, &offers);
+    let iscsi = arrived.iter().filter(|(_, packet)| packet.is_iscsi).count();
+    assert_eq!((iscsi, arrived.len(), counts.dropped), (2, 3, 47));
+}
+
+#[test]
+fn a_shorter_queue_is_not_cleared_by_one_packet() {
+    let mut pipe = Pipe::new(shape("rate=1M,queue=100000,reserve=60%"), 1);
+    let other = |number| Numbered { is_iscsi: false, ..packet(number, 1000) };
+    (0..91).for_each(|number| pipe.offer(Duration::ZERO, other(number)));
+    pipe.reshape(Duration::ZERO, shape("rate=1M,queue=10000,reserve=60%"));
+    pipe.offer(Duration::ZERO, Numbered { is_iscsi: true, ..packet(91, 1000) });
+    assert_eq!((pipe.counts().dropped, pipe.under_way()), (1, 91));
+}
+
+#[test]
+fn what_was_rounded_up_is_of_the_rate_that_it_was_rounded_for() {
+    let mut pipe = Pipe::new(shape("rate=100G"), 1);
+    pipe.offer(Duration::ZERO, packet(0, 64));
+    let free_at = Duration::from_nanos(6);
+    pipe.reshape(free_at, shape("rate=1K"));
+    pipe.offer(free_at, packet(1, 64));
+    assert_eq!(pipe.last_at(), Some(free_at + Duration::from_millis(512)));
+}
+
+#[test]
 fn a_reservation_is_for_the_ports_that_it_names() {
     // Without their port packets are as any others; with 3261 it is the others that have the share.
     let (reserved, _) = shares("rate=40M,queue=64K,reserve=60%,iscsi-port=3262", |number| number % 10 < 2);
