@@ -76,8 +76,8 @@ pub(crate) struct Carrier {
     pub(crate) wake: OwnedFd,
     pub(crate) order: Arc<ReshapeOrder>,
     pub(crate) began: Instant,
-    /// Segments go out each by itself.
-    pub(crate) keeps_apart: bool,
+    /// Until then segments go out each by itself: what a link that put some out of order has left on the wire.
+    pub(crate) apart_until: Duration,
 }
 
 impl Carrier {
@@ -129,7 +129,9 @@ impl Carrier {
         }
         let mut shape = self.order.shape.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(shape) = shape.take() {
-            self.keeps_apart |= self.pipe.shape().reorder.share.get() > 0.0;
+            if self.pipe.shape().reorder.share.get() > 0.0 {
+                self.apart_until = self.pipe.last_at().unwrap_or_default();
+            }
             self.pipe.reshape(self.began.elapsed(), shape);
             self.order.taken.notify_all();
         }
@@ -156,8 +158,11 @@ impl Carrier {
     /// Lets out what is due.
     fn let_out(&mut self, outlet: &mut Outlet, due: &mut Vec<IpPacket>, turn: &mut Turn) -> io::Result<()> {
         let now = self.began.elapsed();
+        // What this link puts out of order must not be put in order again.
+        let mut may_join = self.pipe.shape().reorder.share.get() == 0.0;
         while turn.let_out < BATCH {
             let Some((at, packet)) = self.pipe.arrive(now) else { break };
+            may_join &= at > self.apart_until;
             turn.lateness_us[turn.let_out] = micros(now.saturating_sub(at));
             turn.let_out += 1;
             due.push(packet);
@@ -165,10 +170,7 @@ impl Carrier {
         if turn.let_out == 0 {
             return Ok(());
         }
-        // What this link puts out of order must not be put in order again, nor what the one before it did.
-        self.keeps_apart =
-            self.pipe.shape().reorder.share.get() > 0.0 || self.keeps_apart && self.pipe.under_way() > 0;
-        turn.refused = self.to.send(outlet, due.drain(..), !self.keeps_apart)?;
+        turn.refused = self.to.send(outlet, due.drain(..), may_join)?;
         // The kernel takes them one after the other, and receives each before it takes the next.
         let took_us = micros(self.began.elapsed().saturating_sub(now));
         let count = turn.let_out as u64;

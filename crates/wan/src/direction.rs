@@ -75,7 +75,7 @@ impl Direction {
             wake: woken,
             order: Arc::clone(&order),
             began: Instant::now(),
-            keeps_apart: false,
+            apart_until: Duration::ZERO,
         };
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || carrier.run());
         let thread = thread.map_err(WanError::of("a thread"))?;
