@@ -1,8 +1,8 @@
 //! What a volume's recent calls took, and whether the submitting thread may make the next one itself.
 
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_getres};
 
@@ -12,8 +12,8 @@ use crate::store::coarse_ms;
 /// takes, and less than a tenth of the rotation of a spinning one.
 const QUICK: Duration = Duration::from_millis(1);
 
-/// An inline write into the page cache that took longer than this, in milliseconds, did not just copy.
-const SLOW_WRITE_MS: u64 = 2;
+/// An inline write into the page cache that took longer than this did not just copy.
+const SLOW_WRITE: Duration = Duration::from_millis(2);
 
 /// For so many milliseconds writes go to the pool after a slow one: half of the 200 ms for which the kernel pauses a writer at most
 /// each time that too many pages are dirty.
@@ -51,18 +51,24 @@ impl Average {
 /// Once the share of dirty pages passes `vm.dirty_ratio`, the kernel lets writers sleep until the disk has caught
 /// up. A reactor that sleeps holds up every session on its core, so the pool's threads do the sleeping for a while.
 ///
-/// Its clock is the coarse one, which costs a fraction of the other: it moves every one to ten milliseconds, and the kernel lets
-/// writers sleep for as long at least.
+/// Its clock is the coarse one, which costs a fraction of the other and moves every one to ten milliseconds. Where it has moved over a
+/// copy, the next one is timed exactly: who is made to sleep is so more than once.
 #[derive(Debug)]
 pub(crate) struct Pace {
     detour_until_ms: AtomicU64,
+    /// The clock has moved over the last copy.
+    is_suspect: AtomicBool,
     /// Reads and writes that waited for the device.
     pub(crate) calls: Average,
 }
 
 impl Pace {
     pub(crate) fn new() -> Self {
-        Self { detour_until_ms: AtomicU64::new(0), calls: Average::default() }
+        Self {
+            detour_until_ms: AtomicU64::new(0),
+            is_suspect: AtomicBool::new(false),
+            calls: Average::default(),
+        }
     }
 
     pub(super) fn inline_allowed(&self) -> bool {
@@ -73,18 +79,23 @@ impl Pace {
 
     /// Copies, and notes whether that took too long.
     pub(super) fn watch_copy<T>(&self, copy: impl FnOnce() -> T) -> T {
+        let began = self.is_suspect.load(Ordering::Relaxed).then(Instant::now);
         let began_ms = coarse_ms();
         let copied = copy();
         let ended_ms = coarse_ms();
-        if ended_ms != began_ms {
-            self.note_copy(ended_ms, ended_ms - began_ms, tick_ms());
+        if let Some(began) = began {
+            self.is_suspect.store(false, Ordering::Relaxed);
+            self.note_copy(ended_ms, began.elapsed());
+        } else if ended_ms != began_ms {
+            self.is_suspect.store(true, Ordering::Relaxed);
+            // As long at least.
+            self.note_copy(ended_ms, Duration::from_millis((ended_ms - began_ms).saturating_sub(tick_ms())));
         }
         copied
     }
 
-    /// The clock moved by `took_ms` while something was copied, which may have taken less by a tick.
-    fn note_copy(&self, ended_ms: u64, took_ms: u64, tick_ms: u64) {
-        if took_ms > SLOW_WRITE_MS + tick_ms {
+    fn note_copy(&self, ended_ms: u64, took: Duration) {
+        if took > SLOW_WRITE {
             self.detour_until_ms.store(ended_ms + DETOUR_MS, Ordering::Relaxed);
         }
     }
@@ -108,10 +119,13 @@ mod tests {
         let pace = Pace::new();
         assert!(pace.inline_allowed());
         pace.watch_copy(|| {});
-        // That may have been a tick and no time at all.
-        pace.note_copy(1000, 6, 4);
         assert!(pace.inline_allowed());
         pace.watch_copy(|| std::thread::sleep(Duration::from_millis(2 * tick_ms() + 3)));
+        assert!(!pace.inline_allowed(), "that was more than two milliseconds by any clock");
+        let pace = Pace::new();
+        // That may have been a tick and no time at all; the next one is known to be long.
+        pace.watch_copy(|| std::thread::sleep(Duration::from_millis(tick_ms())));
+        pace.watch_copy(|| std::thread::sleep(Duration::from_millis(3)));
         assert!(!pace.inline_allowed());
         std::thread::sleep(Duration::from_millis(DETOUR_MS + tick_ms()));
         assert!(pace.inline_allowed());
