@@ -123,7 +123,7 @@ pub(super) fn prepare(volume: &Arc<Volume>, tag: u64, operation: Operation) -> R
             let Some(shared) = raw.try_share() else { return otherwise(operation) };
             // A file that was cut would become longer again; the blocking call says what the matter is.
             let end = operation.range().map_or(0, |(offset, length)| offset + length);
-            if volume.store().end_bytes().map_or(true, |end_bytes| end > end_bytes) {
+            if volume.store().check_end(end).is_err() {
                 drop(shared);
                 return otherwise(operation);
             }

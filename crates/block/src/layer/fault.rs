@@ -308,6 +308,10 @@ impl Store for FaultStore {
         self.below.end_bytes()
     }
 
+    fn check_end(&self, end: u64) -> io::Result<()> {
+        self.below.check_end(end)
+    }
+
     fn flush(&self) -> io::Result<()> {
         self.table.meet(OperationKind::Flush, 0, 0)?;
         self.below.flush()

@@ -299,6 +299,10 @@ impl Store for FileStore {
         self.file.end_bytes()
     }
 
+    fn check_end(&self, end: u64) -> io::Result<()> {
+        self.file.check_end(end)
+    }
+
     fn write_atomic_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.file.write_atomic_at(offset, data)
     }

@@ -12,7 +12,7 @@ use rustix::fs::{Advice, FallocateFlags, FileType};
 use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
 
 use super::direct::{Direct, RawFile};
-use super::mapped::Mapping;
+use super::mapped::{Mapping, is_of_this_machine};
 use super::residency;
 
 /// What is written where the kernel cannot zero a range itself. It lies in `.bss`, so it costs no room on disk.
@@ -46,6 +46,8 @@ pub(crate) struct KernelFile {
     direct: Option<Direct>,
     /// It is an image, which others may cut, and a write behind its end would make longer again.
     has_movable_end: bool,
+    /// To ask for its end waits for nobody: some file systems of other machines write all back for that.
+    tells_its_end: bool,
     known_end: KnownEnd,
     opened_at: Instant,
     /// Bytes that one call writes into the page cache, if they are to be few.
@@ -76,12 +78,14 @@ impl KernelFile {
         let (nowait_refused, zero_range_refused) = (AtomicBool::new(false), AtomicBool::new(false));
         let has_movable_end = rustix::fs::fstat(&fd)
             .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile);
+        let tells_its_end = has_movable_end && is_of_this_machine(fd.as_fd());
         let (write_bytes_max, fd, mapping) = (write_bytes_max(&fd), Arc::new(fd), OnceLock::new());
         let (known_end, opened_at) = (KnownEnd::default(), Instant::now());
         Self {
             fd,
             direct,
             has_movable_end,
+            tells_its_end,
             known_end,
             opened_at,
             write_bytes_max,
@@ -178,7 +182,7 @@ impl KernelFile {
     /// Refuses a change that would end behind the file's end, as that was less than [`END_BELIEVED_NS`] ago. A write there would make the
     /// file as long as it was before it was cut, with zeroes in place of what is lost, and nobody would ever hear of it.
     pub(crate) fn check_end(&self, end: u64) -> io::Result<()> {
-        if !self.has_movable_end {
+        if !self.tells_its_end {
             return Ok(());
         }
         let KnownEnd { bytes, asked_ns } = &self.known_end;

@@ -174,9 +174,14 @@ pub trait Store: Send + Sync + fmt::Debug {
     }
 
     /// Where what it is made of ends now: somebody may have cut it since its size was last told. `u64::MAX` where nobody can.
-    /// A change that would end behind it is refused, from a tenth of a millisecond after the cut on.
     fn end_bytes(&self) -> io::Result<u64> {
         Ok(u64::MAX)
+    }
+
+    /// Refuses a change that would end behind that, if this is known or can be asked without waiting. What was asked a tenth of a
+    /// millisecond ago is known.
+    fn check_end(&self, _end: u64) -> io::Result<()> {
+        Ok(())
     }
 
     /// Makes everything stable that was written before the call. After an error nothing is known about it.

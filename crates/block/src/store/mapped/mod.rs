@@ -227,7 +227,8 @@ fn map(file: BorrowedFd<'_>, length: usize) -> Option<NonNull<u8>> {
     }
 }
 
-fn is_of_this_machine(file: BorrowedFd<'_>) -> bool {
+/// A block device, or a file of a file system that asks no other machine.
+pub(super) fn is_of_this_machine(file: BorrowedFd<'_>) -> bool {
     let is_device = rustix::fs::fstat(file)
         .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice);
     is_device || rustix::fs::fstatfs(file).is_ok_and(|stat| FILE_SYSTEMS.contains(&(stat.f_type as u32)))

@@ -243,6 +243,8 @@ impl ProtectedStore {
     fn clear(&self, blocks: &Range<u64>, clear_data: impl Fn() -> io::Result<()>) -> io::Result<()> {
         let _taken = self.locks.take(blocks);
         self.check_barriers().map_err(StoreFailure::Flush)?;
+        // Else blocks that are not cut off keep their data and lose what it is checked by.
+        self.data.check_end(blocks.end * self.block_bytes as u64)?;
         self.area.clear(blocks)?;
         if self.in_memory() {
             return clear_data();
