@@ -53,15 +53,16 @@ fn a_ping_is_echoed_and_cut_to_what_the_initiator_takes() {
 #[test]
 fn what_pings_announce_is_bounded() {
     const PINGS: u8 = 16;
-    const LENGTH: usize = 4 << 20;
-    const POOL_BYTES: usize = 32 << 20;
+    // As much as may wait to be read by its peer.
+    const LENGTH: usize = 256 << 10;
+    const POOL_BYTES: usize = 4 << 20;
     let target = InProcess::start_with(&[DISK], |config| {
         config.limits.buffer_memory_bytes = POOL_BYTES as u64;
-        config.limits.max_recv_data_segment_length_bytes = LENGTH as u32;
+        config.limits.max_recv_data_segment_length_bytes = 2 * LENGTH as u32;
     });
     let mut sessions: Vec<Raw> = (0..PINGS).map(|port| target.session(port)).collect();
     let mut rests = Vec::new();
-    for session in &mut sessions {
+    let encoded = |session: &mut Raw, length: usize| {
         let ping = NopOut {
             immediate: true,
             initiator_task_tag: session.new_tag(),
@@ -70,7 +71,10 @@ fn what_pings_announce_is_bounded() {
             exp_stat_sn: session.exp_stat_sn,
             ..NopOut::default()
         };
-        let bytes = session.connection().encode(&InitiatorPdu::NopOut(ping), &vec![7; LENGTH]);
+        session.connection().encode(&InitiatorPdu::NopOut(ping), &vec![7; length])
+    };
+    for session in &mut sessions {
+        let bytes = encoded(session, LENGTH);
         session.connection().send_bytes(&bytes[..1024]).expect("sent");
         rests.push(bytes[1024..].to_vec());
     }
@@ -94,6 +98,14 @@ fn what_pings_announce_is_bounded() {
     }
     assert!((1..PINGS).contains(&rejected), "{rejected}");
     target.wait_for_its_buffers();
+    let too_long = encoded(&mut sessions[0], LENGTH + 512);
+    sessions[0].connection().send_bytes(&too_long).expect("sent");
+    match sessions[0].receive().expect("an answer") {
+        (TargetPdu::Reject(reject), _) => {
+            assert_eq!(reject.reason, RejectReason::ImmediateCommandReject as u8);
+        }
+        (other, _) => panic!("{other:?}"),
+    }
 }
 
 /// A failing NOP tells of a failing connection (7.14, 11.19).

@@ -12,7 +12,7 @@ use lunette_wire::initiator::{ScsiCommand, ScsiDataOut};
 use lunette_wire::{Bhs, DecodeError, InitiatorPdu, InitiatorTaskTag, Opcode};
 
 use super::at_once::Unparsed;
-use super::connection::{Disconnect, Stage};
+use super::connection::{Disconnect, OWNED_BYTES_MAX, Stage};
 use super::cut_through::{Part, SEGMENT_BYTES_MIN};
 use super::receive::{Arrived, LOGIN_DATA_MAX};
 use super::session::TargetSession;
@@ -48,9 +48,9 @@ enum Place {
     Command(Buffer),
     /// The buffer of a task, from this byte on.
     Task { id: TaskId, offset: usize },
-    /// Text and ping data of a session.
+    /// Long text and ping data of a session.
     Loose(Buffer),
-    /// The text of a login, which is short.
+    /// What is short of these, and the text of a login, which is short.
     Bytes(Vec<u8>),
     /// Nowhere.
     Discard,
@@ -168,11 +168,15 @@ impl Reactor {
         landing
     }
 
-    /// Where the data of any other PDU goes. Of a session it comes from its pool, as a header alone would otherwise hold memory of any
-    /// length; a discovery session, of which there may be many, gets no more than a login. Where there is none the PDU is rejected.
+    /// Where the data of any other PDU goes. As much as a login may have is always taken; longer data of a session is from its pool, as a
+    /// header alone would otherwise hold memory of any length. Where there is none the PDU is rejected.
     fn place_of_request(&mut self, index: usize, bhs: &Bhs, length: usize) -> Place {
+        if length <= LOGIN_DATA_MAX as usize {
+            return Place::Bytes(vec![0; length]);
+        }
         let Some(session) = self.session_of(index) else { return Place::Bytes(vec![0; length]) };
-        let is_too_long = session.attachment.is_none() && length > LOGIN_DATA_MAX as usize;
+        // The echo of a ping waits for its peer to read it, in no pool.
+        let is_too_long = session.attachment.is_none() || length > OWNED_BYTES_MAX;
         if is_too_long || !uses_data(bhs) {
             return Place::Discard;
         }
