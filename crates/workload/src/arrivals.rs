@@ -74,6 +74,16 @@ impl Schedule {
         Some(duration(at_s))
     }
 
+    /// Goes on with the first one that is not to begin before this time, from the start.
+    pub fn skip_before(&mut self, time: Duration) {
+        match self.arrivals {
+            Arrivals::Closed => {}
+            Arrivals::Even(rate) => self.count = self.count.max(self.first_even_from(rate, time)),
+            // What comes does not depend on what has come.
+            Arrivals::Poisson(_) => self.last_s = self.last_s.max(time.as_secs_f64()),
+        }
+    }
+
     /// How many of the next ones are to begin before this time, from the start; 0 in a closed loop.
     ///
     /// At random distances more than 1,048,576 are an estimate: the others are as many as come in the rest of the time on average.
@@ -81,15 +91,7 @@ impl Schedule {
     pub fn count_before(mut self, time: Duration) -> u64 {
         match self.arrivals {
             Arrivals::Closed => 0,
-            Arrivals::Even(rate) => {
-                let is_before = |count| duration(self.even_s(rate, count)) < time;
-                let of_all = time.as_secs_f64() * rate - f64::from(self.worker);
-                // Rounding may make it one too many or too few.
-                let about = (of_all / f64::from(self.workers)) as u64;
-                let first_behind =
-                    (about.saturating_sub(1)..=about.saturating_add(2)).find(|count| !is_before(*count));
-                first_behind.unwrap_or(about).saturating_sub(self.count)
-            }
+            Arrivals::Even(rate) => self.first_even_from(rate, time).saturating_sub(self.count),
             Arrivals::Poisson(rate) => {
                 let drawn = (0..DRAWN_MAX).take_while(|_| self.next_arrival() < Some(time)).count() as u64;
                 if drawn < DRAWN_MAX {
@@ -99,6 +101,16 @@ impl Schedule {
                 drawn + (left_s * rate / f64::from(self.workers)).round() as u64
             }
         }
+    }
+
+    /// Which one is the first, of those at equal distances, that does not begin before this time.
+    fn first_even_from(&self, rate: f64, time: Duration) -> u64 {
+        let is_before = |count| duration(self.even_s(rate, count)) < time;
+        let of_all = time.as_secs_f64() * rate - f64::from(self.worker);
+        // Rounding may make it one too many or too few.
+        let about = (of_all / f64::from(self.workers)) as u64;
+        let first = (about.saturating_sub(1)..=about.saturating_add(2)).find(|count| !is_before(*count));
+        first.unwrap_or(about)
     }
 
     fn even_s(&self, rate: f64, count: u64) -> f64 {
@@ -129,6 +141,29 @@ mod tests {
         let times = arrivals(Arrivals::Even(3.0), 3_000_001);
         assert_eq!(times[0], Duration::ZERO);
         assert_eq!(times[3_000_000], Duration::from_secs(1_000_000));
+    }
+
+    #[test]
+    fn who_skips_goes_on_where_he_would_have_been() {
+        let time = Duration::from_millis(2500);
+        for worker in 0..3 {
+            let mut all = Schedule::new(Arrivals::Even(10.0), 5, worker, 3);
+            let mut skipping = all.clone();
+            skipping.skip_before(time);
+            let next = std::iter::from_fn(|| all.next_arrival()).find(|at| *at >= time);
+            assert_eq!(skipping.next_arrival(), next);
+            // Never back.
+            skipping.skip_before(Duration::ZERO);
+            assert_eq!(skipping.next_arrival(), all.next_arrival());
+        }
+        let mut random = Schedule::new(Arrivals::Poisson(1000.0), 5, 0, 1);
+        random.skip_before(time);
+        let (mut last, mut count) = (time, 0);
+        while let Some(at) = random.next_arrival().filter(|at| *at < time * 2) {
+            assert!(at > last);
+            (last, count) = (at, count + 1);
+        }
+        assert!((2200..2800).contains(&count), "{count} in 2.5 s");
     }
 
     #[test]

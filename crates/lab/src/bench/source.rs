@@ -73,6 +73,16 @@ impl Source {
         }
     }
 
+    /// Leaves out what is made to begin before this time after the start; a trace has all of its operations.
+    pub(crate) fn skip_before(&mut self, time: Duration) {
+        if let Self::Made { schedule, arrival, .. } = self
+            && matches!(arrival, Arrival::At(at) if *at < time)
+        {
+            schedule.skip_before(time);
+            *arrival = schedule.next_arrival().map_or(Arrival::Now, Arrival::At);
+        }
+    }
+
     /// How many of the next ones are to begin before this time after the start. Very many random ones are an estimate
     /// ([`Schedule::count_before`]).
     pub(crate) fn count_before(&self, time: Duration) -> u64 {
