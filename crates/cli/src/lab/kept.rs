@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use lunette_lab::StudyResult;
 use serde::Deserialize;
 
-use super::RESULT_BYTES_MAX;
+use super::{RESULT_BYTES_MAX, text};
 use crate::failure::Failure;
 use crate::output;
 
@@ -21,59 +21,91 @@ struct Cell {
 }
 
 /// No more than what says which figures a result has, in whichever form it is.
-#[derive(Deserialize)]
-struct Cells {
+#[derive(Default, Deserialize)]
+struct Known {
     cells: Vec<Cell>,
+    #[serde(default)]
+    is_quick: bool,
+    #[serde(default)]
+    is_partial: bool,
 }
 
-/// The cells of the result in this file; none where it is no result.
-fn cells(path: &Path) -> Vec<Parameters> {
-    let is_short = fs::metadata(path).is_ok_and(|data| data.is_file() && data.len() <= RESULT_BYTES_MAX);
-    let text = is_short.then(|| fs::read(path).ok()).flatten().unwrap_or_default();
-    let known: Option<Cells> = serde_json::from_slice(&text).ok();
-    known.into_iter().flat_map(|known| known.cells).map(|cell| cell.parameters).collect()
+impl Known {
+    /// The result in this file; one without cells where it is no result.
+    fn read(path: &Path) -> Known {
+        let is_short = fs::metadata(path).is_ok_and(|data| data.is_file() && data.len() <= RESULT_BYTES_MAX);
+        let text = is_short.then(|| fs::read(path).ok()).flatten().unwrap_or_default();
+        serde_json::from_slice(&text).unwrap_or_default()
+    }
+
+    /// Its cells that are not among these.
+    fn missing<'a>(&self, among: impl Iterator<Item = &'a Parameters> + Clone) -> Vec<&Parameters> {
+        let own = self.cells.iter().map(|cell| &cell.parameters);
+        own.filter(|own| !among.clone().any(|other| other == *own)).collect()
+    }
+
+    /// Whether its cells have more runs, and longer ones, than those of a quick run.
+    fn is_whole(&self) -> bool {
+        !self.is_quick && !self.cells.is_empty()
+    }
+
+    /// Whether it has what this result has not: cells, or runs of them.
+    fn has_more_than(&self, result: &StudyResult) -> bool {
+        let has_more_runs = result.is_quick || (result.is_partial && !self.is_partial);
+        (self.is_whole() && has_more_runs)
+            || !self.missing(result.cells.iter().map(|cell| &cell.parameters)).is_empty()
+    }
 }
 
-/// How many of these are not among others.
-fn missing<'a>(of: &[Parameters], among: impl Iterator<Item = &'a Parameters> + Clone) -> usize {
-    of.iter().filter(|own| !among.clone().any(|other| other == *own)).count()
-}
-
-/// Refuses a run that would leave out cells of the result in this file.
+/// Refuses a run that would leave out cells of the result in this file, or be a quick one in the place of a whole one.
 ///
 /// # Errors
 /// It would.
-pub(super) fn check(path: &Path, planned: &[Parameters]) -> Result<(), Failure> {
-    let known = cells(path);
-    let lost = missing(&known, planned.iter());
-    if lost == 0 {
+pub(super) fn check(path: &Path, planned: &[Parameters], is_quick: bool) -> Result<(), Failure> {
+    let known = Known::read(path);
+    let lost = known.missing(planned.iter());
+    let (path, count) = (path.display(), known.cells.len());
+    let why = if let Some(first) = lost.first() {
+        let (lost, first) = (lost.len(), text::cell(first));
+        let others = if lost > 1 { ", and others" } else { "" };
+        format!("{path} has {count} cells, and this run would measure {lost} of them not: {first}{others}")
+    } else if is_quick && known.is_whole() {
+        format!("{path} is the result of a whole run, of {count} cells, and this run is a quick one")
+    } else {
         return Ok(());
-    }
-    let (path, count) = (path.display(), known.len());
-    Err(Failure::local(format!("{path} has {count} cells, and this run would measure {lost} of them not"))
-        .with_help(FORCE_HELP))
+    };
+    Err(Failure::local(why).with_help(FORCE_HELP))
 }
 
-/// Writes a result. One that lacks cells of what the file has goes beside it, which is told, unless it may be replaced; one without any
-/// cell never replaces another one.
+/// Writes a result. One that has less than what the file has goes beside it, which is told, unless it may be replaced; one without any
+/// cell is written nowhere then.
 ///
 /// # Errors
 /// It cannot be written.
 pub(super) fn write(path: &Path, result: &StudyResult, may_replace: bool) -> Result<Option<String>, Failure> {
-    let known = cells(path);
-    let lost = missing(&known, result.cells.iter().map(|cell| &cell.parameters));
-    if lost == 0 || (may_replace && !result.cells.is_empty()) {
+    let known = Known::read(path);
+    let (count, came) = (known.cells.len(), result.cells.len());
+    if !known.has_more_than(result) || (may_replace && came > 0) {
         return output::write(path, result, output::Form::Lines).map(|()| None);
+    }
+    let keeps = format!("{} keeps its {count} cells", path.display());
+    if came == 0 {
+        return Ok(Some(format!("{keeps}, for this run has none")));
     }
     let beside = beside(path);
     output::write(&beside, result, output::Form::Lines)?;
-    let (count, came, path, beside) = (known.len(), result.cells.len(), path.display(), beside.display());
-    Ok(Some(format!("{path} keeps its {count} cells, and {beside} has the {came} of this run")))
+    Ok(Some(format!("{keeps}, and {} has the {came} of this run", beside.display())))
 }
 
-/// No report looks there.
+/// A name that nothing has yet, and where no report looks.
 fn beside(path: &Path) -> PathBuf {
-    path.with_extension("new.json")
+    let mut beside = path.with_extension("new.json");
+    let mut number = 2_u32;
+    while beside.symlink_metadata().is_ok() {
+        beside = path.with_extension(format!("new-{number}.json"));
+        number += 1;
+    }
+    beside
 }
 
 #[cfg(test)]
@@ -82,7 +114,7 @@ mod tests {
 
     use super::*;
 
-    fn result(values: &[&str]) -> Value {
+    fn result(values: &[&str], is_quick: bool) -> Value {
         let cell = |value: &&str| {
             json!({
                 "parameters": [["rtt_ms", value]], "link": null, "measured": 1.0, "model": null, "published": null, "unit": "MB/s",
@@ -90,14 +122,14 @@ mod tests {
             })
         };
         json!({
-            "form": 2, "study": "made-up", "paper": "", "question": "", "differs": "", "link": {}, "seed": 1, "is_quick": true,
-            "is_partial": true, "negotiated": [], "cells": values.iter().map(cell).collect::<Vec<_>>(),
+            "form": 2, "study": "made-up", "paper": "", "question": "", "differs": "", "link": {}, "seed": 1,
+            "is_quick": is_quick, "is_partial": false, "negotiated": [], "cells": values.iter().map(cell).collect::<Vec<_>>(),
             "host": lunette_lab::Host::look()
         })
     }
 
-    fn parsed(values: &[&str]) -> StudyResult {
-        serde_json::from_value(result(values)).expect("a result")
+    fn parsed(values: &[&str], is_quick: bool) -> StudyResult {
+        serde_json::from_value(result(values, is_quick)).expect("a result")
     }
 
     fn planned(values: &[&str]) -> Vec<Parameters> {
@@ -105,40 +137,84 @@ mod tests {
     }
 
     fn held(path: &Path) -> usize {
-        cells(path).len()
+        Known::read(path).cells.len()
+    }
+
+    /// What is refused, with its help.
+    fn refused(path: &Path, values: &[&str], is_quick: bool) -> String {
+        format!("{:?}", check(path, &planned(values), is_quick).expect_err("it would be lost"))
     }
 
     #[test]
     fn a_run_of_fewer_cells_is_refused_where_there_are_more() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("made-up.json");
-        check(&path, &planned(&["0"])).expect("there is nothing");
+        check(&path, &planned(&["0"]), true).expect("there is nothing");
         fs::write(&path, "no result").expect("written");
-        check(&path, &planned(&["0"])).expect("there is no result");
-        fs::write(&path, result(&["0", "2", "4"]).to_string()).expect("written");
-        check(&path, &planned(&["0", "2", "4", "8"])).expect("all of it, and more");
-        for fewer in [&["0"][..], &["0", "2", "8"]] {
-            let failure = check(&path, &planned(fewer)).expect_err("it would be lost");
-            let told = format!("{failure:?}");
-            assert!(told.contains("made-up.json has 3 cells") && told.contains("--force"), "{told}");
+        check(&path, &planned(&["0"]), true).expect("there is no result");
+        fs::write(&path, result(&["0", "2", "4"], true).to_string()).expect("written");
+        check(&path, &planned(&["0", "2", "4", "8"]), true).expect("all of it, and more");
+        for (fewer, named) in [
+            (&["0"][..], "2 of them not: rtt_ms 2, and others"),
+            (&["0", "2", "8"], "1 of them not: rtt_ms 4"),
+        ] {
+            let told = refused(&path, fewer, true);
+            assert!(told.contains("made-up.json has 3 cells") && told.contains(named), "{told}");
+            assert!(told.contains(FORCE_HELP), "{told}");
         }
+    }
+
+    #[test]
+    fn a_quick_run_is_refused_where_there_is_a_whole_one() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("made-up.json");
+        fs::write(&path, result(&["0", "2"], false).to_string()).expect("written");
+        check(&path, &planned(&["0", "2"]), false).expect("it is a whole one");
+        let told = refused(&path, &["0", "2", "4"], true);
+        assert!(told.contains("made-up.json is the result of a whole run, of 2 cells"), "{told}");
+        assert!(told.contains(FORCE_HELP), "{told}");
+        fs::write(&path, result(&["0", "2"], true).to_string()).expect("written");
+        check(&path, &planned(&["0", "2"]), true).expect("neither is a whole one");
+        fs::write(&path, result(&[], false).to_string()).expect("written");
+        check(&path, &planned(&["0", "2"]), true).expect("there is nothing to lose");
     }
 
     #[test]
     fn what_came_of_a_run_that_was_ended_does_not_replace_more() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("made-up.json");
+        let [new, new_2, new_3] = ["made-up.new.json", "made-up.new-2.json", "made-up.new-3.json"]
+            .map(|name| path.with_file_name(name));
         let write =
-            |values: &[&str], may_replace| write(&path, &parsed(values), may_replace).expect("written");
-        assert_eq!(write(&["0", "2"], false), None, "there is nothing yet");
+            |values: &[&str], may_replace| write(&path, &parsed(values, true), may_replace).expect("written");
+        assert_eq!(write(&["0", "2", "4"], false), None, "there is nothing yet");
+        let told = write(&["0", "2"], false).unwrap_or_default();
+        assert!(told.contains("keeps its 3 cells, and ") && told.contains("made-up.new.json"), "{told}");
         let told = write(&["0"], false).unwrap_or_default();
-        assert!(told.contains("keeps its 2 cells, and ") && told.contains("made-up.new.json"), "{told}");
-        assert_eq!((held(&path), held(&beside(&path))), (2, 1));
-        assert!(write(&[], true).is_some(), "nothing replaces nothing");
-        assert_eq!((held(&path), held(&beside(&path))), (2, 0));
+        assert!(told.contains("made-up.new-2.json has the 1 of this run"), "{told}");
+        for may_replace in [false, true] {
+            let told = write(&[], may_replace).unwrap_or_default();
+            assert!(told.contains("made-up.json keeps its 3 cells, for this run has none"), "{told}");
+        }
+        assert_eq!([&path, &new, &new_2].map(|path| held(path)), [3, 2, 1]);
+        assert!(!new_3.exists(), "nothing is not written beside it");
         assert_eq!(write(&["0"], true), None, "it may be replaced");
         assert_eq!(held(&path), 1);
         assert_eq!(write(&["0", "2"], false), None, "it has all of it");
         assert_eq!(held(&path), 2);
+    }
+
+    #[test]
+    fn fewer_runs_of_the_same_cells_do_not_replace_more() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("made-up.json");
+        let whole = parsed(&["0"], false);
+        let ended = StudyResult { is_partial: true, ..whole.clone() };
+        let write = |result: &StudyResult| write(&path, result, false).expect("written");
+        assert_eq!(write(&parsed(&["0"], true)), None, "there is nothing yet");
+        assert_eq!(write(&ended), None, "its runs are longer than the quick ones");
+        assert_eq!(write(&whole), None, "it has all runs");
+        assert!(write(&ended).is_some() && write(&parsed(&["0"], true)).is_some());
+        assert!(!Known::read(&path).is_partial && Known::read(&path).is_whole());
     }
 }

@@ -127,7 +127,7 @@ pub(crate) struct RunOptions {
     /// Write each result into this directory, as STUDY.json
     #[arg(long, short, value_name = "DIRECTORY")]
     output: Option<PathBuf>,
-    /// Replace results there also where they have cells that this run does not measure
+    /// Replace results there also where they have cells that this run does not measure, or where they are whole and it is quick
     #[arg(long, requires = "output")]
     force: bool,
     /// Tell each result as one line of JSON
@@ -268,13 +268,13 @@ fn path_of(directory: &Path, study: &Study) -> PathBuf {
     directory.join(format!("{}.json", study.name))
 }
 
-/// Refuses what would leave out cells of a result that is there. What else cannot be had is told when the study is run.
+/// Refuses what would have less than a result that is there. What else cannot be had is told when the study is run.
 fn check_kept(options: &RunOptions, laboratory: &Laboratory<'_>, study: &Study) -> Result<(), Failure> {
     let Some(directory) = &options.output else { return Ok(()) };
     let Ok(planned) = laboratory.planned(study) else { return Ok(()) };
     let own = |(name, value): (&str, String)| (name.to_owned(), value);
     let planned: Vec<_> = planned.into_iter().map(|cell| cell.into_iter().map(own).collect()).collect();
-    kept::check(&path_of(directory, study), &planned)
+    kept::check(&path_of(directory, study), &planned, options.quick)
 }
 
 fn run_one(

@@ -7,6 +7,12 @@ use crate::initiator::table;
 /// So many cells are named that have lost runs; their result has all.
 const NAMED_MAX: usize = 5;
 
+/// A cell by what it varies.
+pub(crate) fn cell(parameters: &[(String, String)]) -> String {
+    let pairs: Vec<String> = parameters.iter().map(|(name, value)| format!("{name} {value}")).collect();
+    pairs.join(", ")
+}
+
 /// Which cells of a study have lost runs, if any has.
 pub(crate) fn lost(result: &StudyResult) -> Option<String> {
     let name = |failed: &Failed| {
