@@ -36,7 +36,7 @@ Examples:
   lunette lab run dalgic-sweep --proxy
   lunette lab run --all --quick --output results && lunette lab report results
 
-Exit status: 0 when all figures are there, 1 when runs have failed, Ctrl-C has ended a study or something else went wrong on this machine, 2 when the command line is wrong, 125 when \
+Exit status: 0 when all figures are there, 1 when runs have failed, Ctrl-C has ended a study or left one out, or something else went wrong on this machine, 2 when the command line is wrong, 125 when \
 there is no emulated network.";
 
 const CHECK_EXAMPLES: &str = "\
@@ -229,8 +229,14 @@ fn run_studies(options: &RunOptions) -> Result<(), Failure> {
     }
     let interrupts = Interrupts::watch()?;
     let (mut first, mut lost) = (None, Vec::new());
-    for study in chosen {
-        let stops = interrupts.flag();
+    let stops = interrupts.flag();
+    for (at, &study) in chosen.iter().enumerate() {
+        // Also behind the last run of a study, which has all its figures then.
+        if stops.load(Ordering::Relaxed) {
+            let names: Vec<&str> = chosen[at..].iter().map(|study| study.name).collect();
+            lost.extend(text::not_run(&names));
+            break;
+        }
         let laboratory = Laboratory { stops: &stops, ..laboratory };
         let path = options.output.as_deref().map(|directory| path_of(directory, study));
         path.as_deref().map_or(Ok(()), output::check)?;
@@ -252,13 +258,16 @@ fn run_studies(options: &RunOptions) -> Result<(), Failure> {
         let written = path.map_or(Ok(None), |path| kept::write(&path, &result, options.force));
         tell(options.json, &result, text::text)?;
         lost.extend([text::missing(&result), text::lost(&result), written?].into_iter().flatten());
-        if stops.load(Ordering::Relaxed) {
-            say("lunette: ended early, on request");
-            break;
-        }
+    }
+    if stops.load(Ordering::Relaxed) {
+        say("lunette: ended early, on request");
     }
     match first {
-        Some(failure) => Err(failure),
+        Some(failure) => {
+            // The failure says nothing of them.
+            lost.iter().for_each(|lost| say(&format!("lunette: {lost}")));
+            Err(failure)
+        }
         None if lost.is_empty() => Ok(()),
         None => Err(Failure::local(lost.join("; "))),
     }

@@ -34,6 +34,12 @@ pub(crate) fn missing(result: &StudyResult) -> Option<String> {
     result.is_partial.then(told)
 }
 
+/// Which studies were not begun, if any was not.
+pub(crate) fn not_run(names: &[&str]) -> Option<String> {
+    let were = if names.len() == 1 { "was" } else { "were" };
+    (!names.is_empty()).then(|| format!("{} {were} not run", names.join(", ")))
+}
+
 /// The table, and what is to be said about it.
 pub(crate) fn text(result: &StudyResult) -> String {
     let mut rows = vec![report::columns(result)];
@@ -62,4 +68,16 @@ pub(crate) fn text(result: &StudyResult) -> String {
         }
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn studies_that_were_not_begun_are_named() {
+        assert_eq!(not_run(&[]), None);
+        assert_eq!(not_run(&["dr-wan"]).as_deref(), Some("dr-wan was not run"));
+        assert_eq!(not_run(&["dr-wan", "lu-light"]).as_deref(), Some("dr-wan, lu-light were not run"));
+    }
 }
