@@ -39,6 +39,14 @@ pub enum TraceError {
         /// Which one, from 1.
         line: u64,
     },
+    /// What blkparse has printed of an operation is not whole.
+    #[error(
+        "line {line} is a damaged or cut-off event of blkparse: make the text anew with blkparse -i, or remove the line if the operation does not matter"
+    )]
+    Event {
+        /// Which one, from 1.
+        line: u64,
+    },
     /// An operation that cannot be carried out.
     #[error("line {line}: an operation has 1 to {SIZE_BYTES_MAX} bytes, and ends within 2^63 bytes")]
     Length {
@@ -96,7 +104,7 @@ fn devices(names: &[String]) -> String {
 pub struct TraceReader {
     records: Vec<Record>,
     line: u64,
-    /// An event of blkparse was there: what else it prints is no fault.
+    /// An event or a header of blkparse was there: what else it prints is no fault.
     is_blkparse: bool,
     /// Whose operations alone are taken.
     chosen: Option<String>,
@@ -136,15 +144,12 @@ impl TraceReader {
         // Editors of Windows begin a text with this mark.
         let text = if line == 1 { text.trim_start_matches('\u{feff}') } else { text };
         let text = text.trim();
-        let parsed = if is_blkparse(text) {
-            self.is_blkparse = true;
-            parse_blkparse(text)
-        } else if self.is_blkparse {
-            is_around_events(text).then_some(Line::Other)
+        self.is_blkparse |= is_blkparse(text);
+        let parsed = if self.is_blkparse {
+            parse_of_blkparse(text).ok_or(TraceError::Event { line })?
         } else {
-            parse(text)
+            parse(text).ok_or_else(fault)?
         };
-        let parsed = parsed.ok_or_else(fault)?;
         let Line::Operation { device, at_ns, kind, offset_bytes, length_bytes } = parsed else {
             return Ok(());
         };
@@ -227,17 +232,30 @@ fn parse(text: &str) -> Option<Line> {
     })
 }
 
-/// Begins with `MAJOR,MINOR` and a space.
+/// A line that only blkparse prints: an event, or the header that names a file.
 fn is_blkparse(text: &str) -> bool {
+    begins_with_device(text) || (text.starts_with("Input file ") && text.ends_with(" added"))
+}
+
+/// Begins with `MAJOR,MINOR` and a space.
+fn begins_with_device(text: &str) -> bool {
     let Some((device, _)) = text.split_once(' ') else { return false };
     device.split_once(',').is_some_and(|(major, minor)| {
         !major.is_empty() && !minor.is_empty() && whole_number(major).and(whole_number(minor)).is_some()
     })
 }
 
+/// A line of a text of blkparse. What is no event, whole or in part, is a header, a summary or a statistic.
+fn parse_of_blkparse(text: &str) -> Option<Line> {
+    if begins_with_device(text) {
+        return parse_event(text);
+    }
+    (!is_part_of_event(text)).then_some(Line::Other)
+}
+
 /// `8,0 3 1 0.000123456 697 Q W 223490 + 8 [name]`; other events are no operations. Nothing if it is none of them: a line that was cut
 /// off or damaged has been an operation.
-fn parse_blkparse(text: &str) -> Option<Line> {
+fn parse_event(text: &str) -> Option<Line> {
     let words: Vec<&str> = text.split_ascii_whitespace().take(11).collect();
     let [device, _, _, time, _, action, flags, ref what @ ..] = words[..] else { return None };
     if action != "Q" {
@@ -245,31 +263,51 @@ fn parse_blkparse(text: &str) -> Option<Line> {
     }
     // The name of who asked is the end.
     let is_whole = text.ends_with(']') && flags.bytes().all(|flag| flag.is_ascii_uppercase());
-    let (seconds, nanoseconds) = time.split_once('.').filter(|(_, digits)| is_whole && digits.len() == 9)?;
-    let at_ns = whole_number(seconds)?.checked_mul(1_000_000_000)?.checked_add(whole_number(nanoseconds)?)?;
+    let at_ns = time_ns(time).filter(|_| is_whole)?;
     let kind = match (flags.contains('R'), flags.contains('W'), flags.contains('D')) {
         (true, false, false) => Kind::Read,
         (false, true, false) => Kind::Write,
         _ => return Some(Line::Other),
     };
-    // A flush has no sectors.
-    let is_flush = flags.contains('F');
     let [sector, "+", sectors, ..] = what else {
-        return (is_flush && what.first()?.starts_with('[')).then_some(Line::Other);
+        return has_no_data(what).then_some(Line::Other);
     };
     let bytes = |sectors: &str| whole_number(sectors)?.checked_mul(SECTOR_BYTES);
     let (offset_bytes, length_bytes) = (bytes(sector)?, bytes(sectors)?);
     if length_bytes == 0 {
-        return is_flush.then_some(Line::Other);
+        // Flushes and barriers.
+        return flags.contains(['F', 'B']).then_some(Line::Other);
     }
     Some(Line::Operation { device: Some(device.to_owned()), at_ns, kind, offset_bytes, length_bytes })
 }
 
-/// What blkparse prints beside its events: the summary at its end, with the names of its figures, programs and processors. A part of an
-/// event has neither.
-fn is_around_events(text: &str) -> bool {
-    let name = text.split_once(':').map(|(name, _)| name).or_else(|| text.ends_with(')').then_some(text));
-    text.is_empty() || text.starts_with('#') || name.is_some_and(|name| !name.contains(['+', '[']))
+/// Seconds and nine digits behind the point.
+fn time_ns(text: &str) -> Option<u64> {
+    let (seconds, nanoseconds) = text.split_once('.').filter(|(_, digits)| digits.len() == 9)?;
+    whole_number(seconds)?.checked_mul(1_000_000_000)?.checked_add(whole_number(nanoseconds)?)
+}
+
+/// What is behind the flags of an operation without sectors: `[name]`; a sector and the name; or of a command that was passed through its
+/// length and its bytes, `36 (12 00 ..) [name]`.
+fn has_no_data(what: &[&str]) -> bool {
+    match what {
+        [name, ..] if name.starts_with('[') => true,
+        [number, next, ..] => whole_number(number).is_some() && next.starts_with(['[', '(']),
+        _ => false,
+    }
+}
+
+/// Whether a line that does not begin with a device and a space is what is left of an event: its begin, its end, or an event whose device
+/// was damaged. Programs in statistics may have any name, and have their number behind it: `[kjournald] (697)`.
+fn is_part_of_event(text: &str) -> bool {
+    if text.ends_with(')') {
+        return false;
+    }
+    let mut words = text.split_ascii_whitespace();
+    let is_begin =
+        words.next().is_some_and(|word| word.bytes().all(|byte| byte.is_ascii_digit() || byte == b','));
+    let has_time = words.nth(2).and_then(time_ns).is_some();
+    is_begin || has_time || text.ends_with(']') || text.contains('\u{fffd}')
 }
 
 fn parse_csv(text: &str) -> Option<Line> {
@@ -352,7 +390,7 @@ mod tests {
         // Wherever it is cut off.
         for length in 1..whole.len() {
             let cut = &whole[..length];
-            assert_eq!(read(&format!("{first}{cut}")), Err(TraceError::Line { line: 2 }), "{cut}");
+            assert_eq!(read(&format!("{first}{cut}")), Err(TraceError::Event { line: 2 }), "{cut}");
         }
         for damaged in [
             whole.replace("32 + 8", "3x + 8"),
@@ -362,14 +400,70 @@ mod tests {
             whole.replace("Q W", "Q w"),
             whole.replace("8,0", "8x0"),
             "\u{fffd}\u{fffd}".to_owned(),
+            "2.000002000 697 Q W 32 + 8 [fio]".to_owned(),
+            "1500 R 8192 4096".to_owned(),
         ] {
-            assert_eq!(read(&format!("{first}{damaged}")), Err(TraceError::Line { line: 2 }), "{damaged}");
+            assert_eq!(read(&format!("{first}{damaged}")), Err(TraceError::Event { line: 2 }), "{damaged}");
         }
+        let told = TraceError::Event { line: 2 }.to_string();
+        assert!(
+            told.starts_with("line 2 is a damaged or cut-off event of blkparse: make the text anew"),
+            "{told}"
+        );
         // Flushes, discards, messages and the summary are whole lines.
         let around = "8,0 1 4 2.000910000 697 Q FWS [jbd2]\n8,0 1 4 2.000910000 697 Q FWS 0 + 0 [jbd2]\n\
                       8,0 1 0 2.000920000 0 m N cfq697S / alloced\n8,0 1 5 2.000930000 697 Q DS 0 + 8 [fstrim]\n\n\
                       fio (697)\n Reads Queued: 1, 4KiB\nThroughput (R/W): 1KiB/s\nSkips: 0 forward (0 -   0.0%)\n";
         assert_eq!(read(&format!("{first}{around}")).unwrap().records().len(), 1);
+    }
+
+    #[test]
+    fn what_blkparse_prints_around_its_events_is_skipped_wherever_it_is() {
+        let event = "8,0 3 2 2.000002000 697 Q W 32 + 8 [fio]\n";
+        let header = "Input file fast.blktrace.0 added\nInput file fast.blktrace.1 added\n";
+        let statistics = "g++ (697)\n Reads Queued:           1,        4KiB\n[kjournald] (697)\n7z (12)\n7 (13)\n\
+                          sh (14, ...)\nCPU3 (8,0):\n Writes Queued:          2,        8KiB\n\nTotal (8,0):\n\
+                          Throughput (R/W): 0KiB/s / 8KiB/s\nEvents (8,0): 12 entries\n\
+                          Skips: 0 forward (0 -   0.0%)\n";
+        for text in [
+            format!("{header}{event}"),
+            format!("{event}{header}"),
+            format!("{event}{statistics}{header}"),
+            format!("{header}{statistics}{event}"),
+            format!("{header}\n{event}{statistics}"),
+        ] {
+            assert_eq!(
+                read(&text).map(|trace| shown(&trace)),
+                Ok(vec!["0 W 16384 4096".to_owned()]),
+                "{text}"
+            );
+        }
+        // Nothing else begins a text.
+        assert_eq!(read(&format!("{statistics}{event}")), Err(TraceError::Line { line: 1 }));
+        assert_eq!(read(header), Err(TraceError::Empty));
+    }
+
+    #[test]
+    fn events_without_data_are_no_operations() {
+        let event = "8,0 3 2 2.000002000 697 Q W 32 + 8 [fio]\n";
+        for without in [
+            "Q WBS [jbd2]",
+            "Q WBS 0 [jbd2]",
+            "Q WBS 0 + 0 [jbd2]",
+            "Q FWS 0 [jbd2]",
+            "Q FN [jbd2]",
+            "Q WS 0 [Web Content]",
+            "Q R [udevd]",
+            "Q R 36 (12 00 ..) [udevd]",
+            "Q R 36 [udevd]",
+            "Q N 0 (00 ..) [udevd]",
+            "Q R 252 (12 01 00 00 fc ..) [a b]",
+        ] {
+            let text = format!("8,0 1 3 0.000000001 697 {without}\n{event}");
+            assert_eq!(read(&text).map(|trace| trace.records().len()), Ok(1), "{without}");
+            let cut = text.replacen("]\n", "\n", 1);
+            assert_eq!(read(&cut), Err(TraceError::Event { line: 1 }), "{cut}");
+        }
     }
 
     #[test]
