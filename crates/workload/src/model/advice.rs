@@ -197,6 +197,20 @@ impl Question<'_> {
         }
     }
 
+    /// How many connections would be more than there are, and faster if none waited for another's losses; nothing where they do not wait,
+    /// and are advised.
+    fn connections_that_may_help(&self) -> Option<u16> {
+        let (rate, limit) = self.expected();
+        if !self.waits_in_order() || !matches!(limit, Limit::Loss | Limit::TcpWindow) {
+            return None;
+        }
+        self.candidates(limit).into_iter().find_map(|change| {
+            let Change::Connections(count) = change else { return None };
+            let (more, _) = self.with(change)?.expected();
+            (more > rate * WORTH).then_some(count)
+        })
+    }
+
     /// What reads and writes carry by their shares once one of them fills its direction, in bytes per second; nothing where no
     /// direction with data has a rate.
     fn full(&self) -> Option<[f64; 2]> {
@@ -233,10 +247,7 @@ pub fn advise(question: &Question<'_>) -> Advice {
         let (rate, limit) = now.expected();
         let better = now.candidates(limit).into_iter().find_map(|change| {
             let changed = now.with(change)?;
-            if let Change::Connections(count) = change
-                && now.waits_in_order()
-            {
-                advice.connections_may_help = Some(count);
+            if matches!(change, Change::Connections(_)) && now.waits_in_order() {
                 return None;
             }
             let (bytes_per_s, limit) = changed.expected();
@@ -255,6 +266,8 @@ pub fn advise(question: &Question<'_>) -> Advice {
         }
         advice.steps.pop();
     }
+    let last = advice.steps.iter().try_fold(*question, |now, step| now.with(step.change));
+    advice.connections_may_help = last.and_then(|last| last.connections_that_may_help());
     advice
 }
 
@@ -329,6 +342,31 @@ mod tests {
         let reads = advise(&lossy);
         assert!(matches!(reads.steps[0].change, Change::Connections(2..=32)), "{reads:?}");
         assert_eq!(reads.connections_may_help, None);
+    }
+
+    #[test]
+    fn more_connections_may_help_only_where_what_is_left_is_theirs_to_lift() {
+        let sizes = Sizes::one(59_392);
+        let mut lossy = question();
+        lossy.sizes = &sizes;
+        (lossy.settings.initial_r2t, lossy.settings.immediate_data) = (false, true);
+        (lossy.settings.first_burst_length, lossy.settings.max_recv_data_segment_length) = (262_144, 262_144);
+        lossy.paths =
+            lossy.paths.map(|path| NetworkPath { loss: 0.001, tcp_window_bytes: Some(100_000_000), ..path });
+        // One command has all but what losses leave: a second one brings next to nothing, and is taken back.
+        let alone = advise(&lossy);
+        assert_eq!((&*alone.steps, alone.limit), (&[][..], Limit::Window));
+        assert_eq!(alone.connections_may_help, None);
+        // With more headers losses are the limit, and lifting it brings as little.
+        lossy.settings.max_recv_data_segment_length = 8192;
+        let alone = advise(&lossy);
+        assert_eq!((&*alone.steps, alone.limit, alone.connections_may_help), (&[][..], Limit::Loss, None));
+        lossy.settings.window = 32;
+        let many = advise(&lossy);
+        assert_eq!((many.limit, many.connections_may_help), (Limit::Loss, Some(32)));
+        // All that there may be are there.
+        lossy.settings.connections = CONNECTIONS_MAX;
+        assert_eq!(advise(&lossy).connections_may_help, None);
     }
 
     #[test]
@@ -436,6 +474,12 @@ mod tests {
             prop_assert!(max_outstanding_r2t <= OUTSTANDING_R2T_MAX);
             let tcp_windows = applied.paths.map(|path| path.tcp_window_bytes.unwrap_or_default());
             prop_assert!(tcp_windows.iter().all(|bytes| *bytes <= TCP_WINDOW_BYTES_MAX));
+            if let Some(count) = advice.connections_may_help {
+                let (rate, limit) = applied.expected();
+                prop_assert!(matches!(limit, Limit::Loss | Limit::TcpWindow), "{:?}", advice);
+                let more = applied.with(Change::Connections(count)).map_or(0.0, |more| more.expected().0);
+                prop_assert!(more > rate, "{:?}", advice);
+            }
             // Who has taken it needs no more, and nothing within the ranges is much faster.
             prop_assert!(advise(&applied).steps.is_empty(), "{:?}", applied);
             let mut widest = applied;
