@@ -130,6 +130,26 @@ fn damage_and_bursts_count_and_the_rest_is_named() {
     assert_eq!(told(&odd)["not_modelled"], Value::from(vec!["jitter", "reorder"]));
     let text = String::from_utf8(advise(&odd).stdout).expect("text");
     assert!(text.contains("\nnot in the model: jitter, reorder of the link\n"), "{text}");
+    assert_eq!(
+        (&bursts["is_upper_bound"], &bursts["not_modelled"]),
+        (&false.into(), &Value::Array(Vec::new()))
+    );
+    // A hundred packets in a row are all that TCP has under way.
+    let long =
+        ["--link", "rate=155M,rtt=50ms,jitter=1ms,loss=0.01%/1%/100%", "--read", "100", "--depth", "32"];
+    let named = told(&long);
+    assert_eq!(named["not_modelled"], Value::from(vec!["jitter", "timeouts"]));
+    assert_eq!(named["is_upper_bound"], true);
+    let text = String::from_utf8(advise(&long).stdout).expect("text");
+    assert!(
+        text.contains("jitter of the link\nnot in the model: timeouts of TCP") && text.contains("at most 3."),
+        "{text}"
+    );
+    for lost in ["loss=100%", "loss=1%/0%/100%", "corrupt=100%", "up.loss=100%"] {
+        let output = advise(&["--link", &format!("rate=155M,rtt=50ms,{lost}")]);
+        let told = String::from_utf8(output.stderr).expect("text");
+        assert!(output.status.code() == Some(2) && told.contains("loses all packets"), "{lost}: {told}");
+    }
 }
 
 #[test]

@@ -28,6 +28,8 @@ const PRIVILEGES_HELP: &str = "run it as root, or let users make namespaces and 
 /// What Linux lets TCP have under way where this machine does not tell: half of its receive buffer of 6 MiB (tcp(7), tcp_rmem).
 const TCP_WINDOW_BYTES: u64 = 3 << 20;
 const KERNEL_HELP: &str = "a proof sets TCP's buffers and congestion control in network namespaces of its own, for which /proc/sys has to be writable";
+/// What no property of a link is, and the model does not know.
+const TIMEOUTS: &str = "timeouts";
 /// A line that was not measured.
 const GIVEN: &str = "given";
 /// How commands name the target where it is not known.
@@ -43,7 +45,7 @@ struct Told {
     settings: Keys,
     mb_per_s: f64,
     limit: &'static str,
-    /// It is no more than that: several connections have losses.
+    /// It is no more than that: several connections have losses, or TCP waits for timeouts.
     is_upper_bound: bool,
     /// Who says so: what was given, or what was read by one session or several.
     line_from: &'static str,
@@ -54,7 +56,8 @@ struct Told {
     /// More connections, of which nobody knows what they bring to writes where packets are lost.
     connections_may_help: Option<u16>,
     commands: Vec<Commands>,
-    /// Properties of the link that the model does not know: what they cost is in no figure.
+    /// Properties of the link that the model does not know, and `timeouts` where losses leave nothing of what TCP has under way: what
+    /// they cost is in no figure.
     not_modelled: Vec<&'static str>,
     /// Before, and after where there is something to change; what could not be tried is missing.
     proof: Option<Vec<Proof>>,
@@ -223,6 +226,12 @@ fn described(
     if !is_limited(&link.down, read_percent) && !is_limited(&link.up, 100 - read_percent) {
         return Err(Failure::usage("a link without a rate where its data goes has no limit to advise about"));
     }
+    let is_given = options.link.is_some() || options.loss.is_some();
+    if is_given && [&link.up, &link.down].into_iter().any(|shape| line_path(&link, shape).loss >= 1.0) {
+        return Err(Failure::usage(
+            "a link that loses all packets carries nothing: there is nothing to advise about",
+        ));
+    }
     let tcp_window = match (options.tcp_window, seen) {
         (Some(bytes), _) => Some(bytes),
         (None, Some(seen)) => seen.tcp_window_bytes,
@@ -253,6 +262,12 @@ fn link(options: &AdviseOptions, seen: Option<&NetworkPath>) -> Result<Link, Fai
         ));
     }
     given.join(",").parse().map_err(|error: LinkError| Failure::usage(error.to_string()))
+}
+
+/// What costs something that the model does not know.
+fn not_modelled(link: &Link, question: &Question<'_>) -> Vec<&'static str> {
+    let timeouts = question.waits_for_timeouts().then_some(TIMEOUTS);
+    unknown_to_model(link).into_iter().chain(timeouts).collect()
 }
 
 /// Measures before, and after where there is something to change, until something fails.
@@ -373,7 +388,7 @@ fn tell_all(
             .collect(),
         connections_may_help: advice.connections_may_help,
         commands: paste::commands(&changes, &target),
-        not_modelled: unknown_to_model(link),
+        not_modelled: not_modelled(link, question),
         proof,
     }
 }

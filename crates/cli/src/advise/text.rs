@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{Direction, GIVEN, Path, Told, Workload};
+use super::{Direction, GIVEN, Path, TIMEOUTS, Told, Workload};
 use crate::initiator::table;
 
 /// The path, what is to be expected, what lifts it, and what came of it.
@@ -25,8 +25,13 @@ pub(super) fn text(told: &Told) -> String {
         let _ = write!(text, ", TCP windows of {bytes} bytes");
     }
     text.push('\n');
-    if !told.not_modelled.is_empty() {
-        let _ = writeln!(text, "not in the model: {} of the link", told.not_modelled.join(", "));
+    let (timeouts, of_link): (Vec<&str>, Vec<&str>) =
+        told.not_modelled.iter().partition(|name| **name == TIMEOUTS);
+    if !of_link.is_empty() {
+        let _ = writeln!(text, "not in the model: {} of the link", of_link.join(", "));
+    }
+    if !timeouts.is_empty() {
+        text += "not in the model: timeouts of TCP, after losses that leave nothing of what is under way\n";
     }
     if let Some(seen) = &told.seen {
         let _ = write!(text, "seen: {:.2} MB/s read by one session", seen.one_session_mb_per_s);

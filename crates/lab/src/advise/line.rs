@@ -1,7 +1,7 @@
 //! What the model takes of a link's description, and what it does not.
 
 use lunette_link::{Jitter, Link, Loss, Probability, Reorder, Shape};
-use lunette_workload::model::{CongestionControl, NetworkPath};
+use lunette_workload::model::{Bursts, CongestionControl, NetworkPath};
 
 /// A direction of a link as the model has it, without any limit of TCP's windows.
 #[must_use]
@@ -14,6 +14,7 @@ pub fn line_path(link: &Link, shape: &Shape) -> NetworkPath {
         overhead_bytes: shape.overhead_bytes,
         loss: lost(shape),
         losses_together: 1.0,
+        bursts: bursts(shape),
         congestion_control: CongestionControl::default(),
         tcp_window_bytes: None,
         queue_bytes: shape.rate.map(|_| shape.queue_bytes),
@@ -33,6 +34,10 @@ fn lost_together(shape: &Shape, path: &NetworkPath) -> f64 {
     let (to_bad, to_good, bad) = (to_bad.get(), to_good.get(), bad.get());
     let turns = to_bad + to_good;
     let is_good = if turns > 0.0 { to_good / turns } else { 1.0 };
+    // A wire that stays bad has no bursts.
+    if is_good <= 0.0 {
+        return 1.0;
+    }
     // That a wire loses something while it is bad, which it is for a geometrically distributed number of packets.
     let lets_through = (1.0 - to_good) * (1.0 - bad);
     let loses = if lets_through < 1.0 { bad / (1.0 - lets_through) } else { 0.0 };
@@ -42,6 +47,18 @@ fn lost_together(shape: &Shape, path: &NetworkPath) -> f64 {
     });
     let together = (path.loss / events).min(each_round_trip);
     if together.is_finite() { together.max(1.0) } else { 1.0 }
+}
+
+/// The bursts of a wire that is bad now and then: what is lost while it is good is each by itself.
+fn bursts(shape: &Shape) -> Option<Bursts> {
+    let Loss::Bursts { to_bad, to_good, bad, good } = shape.loss else { return None };
+    let turns = to_bad.get() + to_good.get();
+    let is_bursty = bad.get() > good.get() && to_bad.get() > 0.0 && to_good.get() > 0.0;
+    is_bursty.then(|| {
+        let lost = |probability: f64| 1.0 - (1.0 - probability) * (1.0 - shape.corrupt.get());
+        let go_on = (1.0 - to_good.get()) * lost(bad.get()) + to_good.get() * lost(good.get());
+        Bursts { begin: to_bad.get() * to_good.get() / turns * lost(bad.get()), go_on }
+    })
 }
 
 /// The properties of a link that the model does not know, as descriptions call them.
@@ -88,6 +105,16 @@ mod tests {
         // A round trip of this line has 645 packets, and what is lost for longer is no single event.
         let long = of("rate=155M,rtt=50ms,loss=0.0001%/0.01%/100%");
         assert!((long.losses_together - 155e6 / 8.0 * 0.05 / 1500.0).abs() < 1e-9, "{long:?}");
+        for (path, bad, go_on) in [(path, 1.0, 0.8), (half, 0.5, 0.4)] {
+            let found = path.bursts.expect("bursts");
+            let begin = 0.0002 * 0.2 / 0.2002 * bad;
+            assert!((found.begin - begin).abs() < 1e-12 && (found.go_on - go_on).abs() < 1e-12, "{found:?}");
+        }
+        assert_eq!(alike.bursts, None);
+        for link in ["rate=155M,rtt=50ms,loss=1%/0%/100%", "rate=155M,rtt=50ms,loss=1%/0%/50%"] {
+            let path = of(link);
+            assert_eq!((path.losses_together, path.bursts), (1.0, None), "it is never good: {link}");
+        }
         for link in ["rtt=50ms,loss=1%/0%/100%", "rtt=50ms,loss=0%/0%/100%", "rtt=50ms,loss=1%/0%/0%"] {
             assert_eq!(of(link).losses_together, 1.0, "{link}");
         }

@@ -127,6 +127,7 @@ impl MeasuredPath {
             overhead_bytes: 0,
             loss: 0.0,
             losses_together: 1.0,
+            bursts: None,
             // The target's, which cannot be seen from here.
             congestion_control: CongestionControl::default(),
             tcp_window_bytes: None,

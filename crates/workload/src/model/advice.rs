@@ -121,9 +121,33 @@ impl Question<'_> {
         self.read_share < 1.0 && self.paths[1].loss_limit().is_some()
     }
 
-    /// Whether what is expected is what several connections have at most: as many times what losses leave of one.
+    /// Whether TCP would wait for timeouts for so long that nobody knows what is left: losses take all that a connection has under
+    /// way. Of data, and of its acknowledgements, one for two packets, which go the other way.
+    #[must_use]
+    pub fn waits_for_timeouts(&self) -> bool {
+        let connections = f64::from(self.settings.connections.max(1));
+        let shares = [self.read_share, 1.0 - self.read_share];
+        let asked_bytes = (f64::from(self.settings.window) / connections).max(1.0) * self.sizes.mean();
+        let bytes_per_s = self.expected().0 / connections;
+        let data = [0, 1].map(|way| {
+            let (path, share) = (&self.paths[way], shares[way]);
+            let under_way =
+                if share > 0.0 { path.packets_under_way(asked_bytes * share).max(1.0) } else { 0.0 };
+            (under_way, path.packets(bytes_per_s * share))
+        });
+        self.paths
+            .iter()
+            .zip([(data[0], data[1]), (data[1], data[0])])
+            .any(|(path, (own, other))| path.is_in_timeouts(own.0 + other.0 / 2.0, own.1 + other.1 / 2.0))
+    }
+
+    /// Whether what is expected is what there is at most: of several connections as many times what losses leave of one, and what
+    /// timeouts would leave less of.
     #[must_use]
     pub fn is_upper_bound(&self) -> bool {
+        if self.waits_for_timeouts() {
+            return true;
+        }
         let mut one = *self;
         one.settings.connections = 1;
         let shares = [self.read_share, 1.0 - self.read_share];
@@ -273,7 +297,7 @@ pub fn advise(question: &Question<'_>) -> Advice {
 
 #[cfg(test)]
 mod tests {
-    use super::super::CongestionControl;
+    use super::super::{Bursts, CongestionControl};
     use super::*;
     use proptest::prelude::*;
     use std::sync::LazyLock;
@@ -291,6 +315,7 @@ mod tests {
                 overhead_bytes: 0,
                 loss: 0.0,
                 losses_together: 1.0,
+                bursts: None,
                 congestion_control: CongestionControl::Cubic,
                 tcp_window_bytes: None,
                 queue_bytes: None,
@@ -385,6 +410,30 @@ mod tests {
         assert!(!several.is_upper_bound());
         (several.settings.window, several.settings.connections) = (512, 1);
         assert!(!several.is_upper_bound());
+    }
+
+    #[test]
+    fn bursts_as_long_as_what_is_under_way_are_promised_nothing() {
+        let mut read = question();
+        (read.settings.window, read.read_share) = (32, 1.0);
+        let of = |go_on: f64| {
+            let bursts = Some(Bursts { begin: 1e-4, go_on });
+            let loss = 1e-4 / (1e-4 + 1.0 - go_on);
+            NetworkPath { loss, losses_together: 1.0 / (1.0 - go_on), bursts, ..read.paths[0] }
+        };
+        let nothing_lost = read.paths[0];
+        let is_bound = |paths| {
+            let question = Question { paths, ..read };
+            assert_eq!(question.waits_for_timeouts(), question.is_upper_bound());
+            question.is_upper_bound()
+        };
+        assert!(!is_bound([nothing_lost; 2]) && !is_bound([of(0.9); 2]));
+        assert!(is_bound([of(0.99); 2]) && is_bound([of(0.99), nothing_lost]));
+        // Who has no acknowledgement sends nothing.
+        assert!(is_bound([nothing_lost, of(0.999)]));
+        assert!(
+            advise(&Question { paths: [of(0.999); 2], ..read }).steps.iter().all(|step| step.is_upper_bound)
+        );
     }
 
     #[test]

@@ -13,7 +13,7 @@
 //! its command, which is short, waits behind the data of others, while nothing comes of what it would have asked for.
 //!
 //! Sources: RFC 7143, 13.10 to 13.17 (what goes unasked, bursts, R2Ts); RFC 9438, 5.1 and 5.2, and Mathis and others (1997) for
-//! what congestion control makes of losses.
+//! what congestion control makes of losses; Padhye and others (1998) for what timeouts cost.
 
 pub mod advice;
 mod both_ways;
@@ -27,7 +27,7 @@ use std::time::Duration;
 use crate::Kind;
 
 pub use mixture::{expect_mix, mixed};
-pub use path::{CongestionControl, NetworkPath, TCP_HEADER_BYTES};
+pub use path::{Bursts, CongestionControl, NetworkPath, TCP_HEADER_BYTES};
 pub use turns::in_turns;
 
 use turns::meeting;
@@ -209,6 +209,7 @@ mod tests {
             overhead_bytes: 0,
             loss: 0.0,
             losses_together: 1.0,
+            bursts: None,
             congestion_control: CongestionControl::Cubic,
             tcp_window_bytes: None,
             queue_bytes: None,
@@ -359,6 +360,7 @@ mod tests {
                         overhead_bytes,
                         loss,
                         losses_together: 1.0,
+                        bursts: None,
                         congestion_control,
                         tcp_window_bytes,
                         queue_bytes: None,

@@ -33,6 +33,23 @@ impl CongestionControl {
     }
 }
 
+/// What Linux waits beside a round trip, at least, before it takes all that is under way for lost, in seconds. RFC 6298 would have a
+/// whole second (2.4).
+const TIMEOUT_S: f64 = 0.2;
+/// How often the time is doubled at most while nothing comes (Padhye and others, 1998).
+const TIMEOUT_DOUBLINGS_MAX: u32 = 6;
+/// Timeouts that take a greater share of the time make the response function wrong: it is a tenth off without them.
+const TIMEOUTS_SHARE_MAX: f64 = 0.1;
+
+/// Losses that follow each other, for each packet.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Bursts {
+    /// That they begin with it.
+    pub begin: f64,
+    /// That the next one is lost, too.
+    pub go_on: f64,
+}
+
 /// A path between initiator and target.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct NetworkPath {
@@ -49,6 +66,8 @@ pub struct NetworkPath {
     /// How many of them are lost together on average, within a round trip, so that TCP slows down once for all (RFC 6675); 1: each by
     /// itself.
     pub losses_together: f64,
+    /// How they follow each other; `None`: each packet is lost whatever became of the others.
+    pub bursts: Option<Bursts>,
     /// Of whom it is that sends.
     pub congestion_control: CongestionControl,
     /// The most data of one connection that may be under way; `None`: the system finds it out and it is large enough.
@@ -114,6 +133,35 @@ impl NetworkPath {
         Some(window * self.segment_bytes() as f64 / self.round_trip_s())
     }
 
+    /// The most that one connection may have under way where so much is asked for, in packets of its stream.
+    pub(super) fn packets_under_way(&self, asked_bytes: f64) -> f64 {
+        let left_by_losses = self.loss_limit().map(|rate| rate * self.round_trip_s());
+        let held = self.rate_bits_per_s.zip(self.queue_bytes);
+        let held = held.map(|(rate, queue)| rate / 8.0 * self.round_trip_s() + queue as f64);
+        let window = self.tcp_window_bytes.map(|bytes| bytes as f64);
+        let limits = [left_by_losses, held, window].into_iter().flatten();
+        limits.fold(asked_bytes, f64::min) / self.segment_bytes() as f64
+    }
+
+    /// How many packets so many bytes of a stream are.
+    pub(super) fn packets(&self, stream_bytes: f64) -> f64 {
+        stream_bytes / self.segment_bytes() as f64
+    }
+
+    /// Whether TCP spends much of its time in timeouts: with that many packets of a connection under way, and in each second.
+    ///
+    /// A burst that leaves one of them is answered by whoever has received it, and repaired at once. One that takes them all is only
+    /// seen by a timeout. Then one packet is sent after twice the time each, and the burst, which is as long as ever (it has no
+    /// memory), takes those, too: `T f(q) / (1 - q)` with `f(q) = 1 + q + 2 q^2 + 4 q^3 + ...` (Padhye and others, 1998).
+    pub(super) fn is_in_timeouts(&self, under_way: f64, per_s: f64) -> bool {
+        let Bursts { begin, go_on } = self.bursts.unwrap_or(Bursts { begin: self.loss, go_on: self.loss });
+        let takes_all = go_on.powf((under_way - 1.0).max(0.0));
+        let doubled = (1..=TIMEOUT_DOUBLINGS_MAX).map(|times| (2.0 * go_on).powf(times.into()) / 2.0);
+        let timeouts = (1.0 + doubled.sum::<f64>()) / (1.0 - go_on).max(f64::MIN_POSITIVE);
+        let of_each_s = begin * per_s * takes_all * timeouts * (TIMEOUT_S + self.round_trip_s());
+        of_each_s > TIMEOUTS_SHARE_MAX
+    }
+
     /// The share of lost packets that would leave one connection so many bytes per second: the other way around. 0 where the
     /// path has no round trip, and where losses are no limit.
     #[must_use]
@@ -149,6 +197,7 @@ mod tests {
         overhead_bytes: 38,
         loss: 0.0,
         losses_together: 1.0,
+        bursts: None,
         congestion_control: CongestionControl::Cubic,
         tcp_window_bytes: None,
         queue_bytes: None,
@@ -191,6 +240,35 @@ mod tests {
         );
         let names = ["reno", "cubic", "bbr", "another"].map(CongestionControl::named);
         assert_eq!((&names[..3], names[3]), (&[controls[0], controls[1], controls[2]][..], controls[1]));
+    }
+
+    #[test]
+    fn bursts_that_leave_nothing_of_a_window_are_timeouts() {
+        // Over 155 Mb/s and 50 ms, with what losses leave.
+        let is_in_timeouts = |to_bad: f64, to_good: f64| {
+            let loss = to_bad / (to_bad + to_good);
+            let bursts = Some(Bursts { begin: to_bad, go_on: 1.0 - to_good });
+            let round_trip = Duration::from_millis(50);
+            let path = NetworkPath { loss, losses_together: 1.0 / to_good, bursts, round_trip, ..PATH };
+            let under_way = path.packets_under_way(f64::INFINITY);
+            (path.is_in_timeouts(under_way, under_way / 0.05), under_way.round())
+        };
+        assert_eq!(is_in_timeouts(2e-4, 0.2), (false, 87.0));
+        assert_eq!(is_in_timeouts(1e-4, 0.1), (false, 123.0));
+        assert_eq!(is_in_timeouts(1e-3, 0.2), (false, 39.0));
+        // Ten and a hundred in a row.
+        assert_eq!(is_in_timeouts(1e-3, 0.1), (true, 39.0));
+        assert_eq!(is_in_timeouts(1e-4, 0.01), (true, 123.0));
+        // Each by itself has to be much more often.
+        let alone = |loss| {
+            let path = NetworkPath { loss, ..PATH };
+            let under_way = path.packets_under_way(f64::INFINITY);
+            path.is_in_timeouts(under_way, under_way / 0.1)
+        };
+        assert_eq!([0.0, 1e-6, 1e-3, 0.05, 0.3, 1.0].map(alone), [false, false, false, false, true, true]);
+        // Of three packets many bursts leave none.
+        let few = NetworkPath { loss: 1e-3, bursts: Some(Bursts { begin: 2e-4, go_on: 0.8 }), ..PATH };
+        assert_eq!([3.0, 60.0].map(|under_way| few.is_in_timeouts(under_way, 100.0)), [true, false]);
     }
 
     #[test]
