@@ -171,12 +171,8 @@ impl Carrier {
             return Ok(());
         }
         turn.refused = self.to.send(outlet, due.drain(..), may_join)?;
-        // The kernel takes them one after the other, and receives each before it takes the next.
         let took_us = micros(self.began.elapsed().saturating_sub(now));
-        let count = turn.let_out as u64;
-        for (before, late_us) in (1..).zip(&mut turn.lateness_us[..turn.let_out]) {
-            *late_us += took_us * before / count;
-        }
+        wait_for_each_other(&mut turn.lateness_us[..turn.let_out], took_us);
         Ok(())
     }
 
@@ -225,6 +221,30 @@ impl Default for Turn {
     }
 }
 
+/// Packets that were handed over together in so much time went out one after the other: the kernel receives each before it takes the next.
+fn wait_for_each_other(lateness_us: &mut [u64], took_us: u64) {
+    let count = lateness_us.len() as u64;
+    for (before, late_us) in (0..).zip(lateness_us) {
+        *late_us += took_us * before / count;
+    }
+}
+
 fn micros(time: Duration) -> u64 {
     time.as_micros().try_into().unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_goes_out_behind_others_is_late_by_them_alone() {
+        let late = |mut lateness_us: Vec<u64>| {
+            wait_for_each_other(&mut lateness_us, 40);
+            lateness_us
+        };
+        assert_eq!(late(vec![5]), [5], "what its receiver does with it comes behind");
+        assert_eq!(late(vec![9, 5, 5, 0]), [9, 15, 25, 30]);
+        assert!(late(vec![]).is_empty());
+    }
 }
