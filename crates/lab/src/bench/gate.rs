@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::monitor::Monitor;
 
-/// How often who waits looks whether the measurement is to end.
-const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+/// How often who waits, for others or for a session, looks whether the measurement is to end.
+pub(super) const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// See the module's documentation.
 #[derive(Debug)]

@@ -14,10 +14,9 @@ mod worker;
 
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
-use std::time::Duration;
 
 pub(crate) use self::fill::{Filled, fill};
-use self::gate::{Gate, Place};
+use self::gate::{Gate, LOOK_INTERVAL, Place};
 use self::monitor::{Monitor, Phase};
 use self::plan::{Disk, Plan};
 use self::processor::Processor;
@@ -26,9 +25,6 @@ use self::split::{Log, SessionName, TargetTimes};
 use self::worker::{Done, Shared, Worker};
 use crate::endpoint::{Endpoint, Local, Session, SessionDisk};
 use crate::{Ending, LabError, Measured, Negotiated};
-
-/// How often who waits for a session looks whether the measurement is to end.
-const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// What came of a plan.
 #[derive(Debug)]
@@ -204,7 +200,7 @@ fn through<E: Endpoint>(
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
-    use std::time::Instant;
+    use std::time::{Duration, Instant};
 
     use lunette_initiator::{Lun, TargetUrl};
     use lunette_workload::{Arrivals, Percent, Range, Sizes, Spread, Workload};

@@ -259,6 +259,7 @@ mod tests {
         assert_eq!((one.measured, one.drained), (us(41), us(3)));
         assert_eq!((one.under_way, one.under_way_longest), (2, us(9)));
     }
+
     #[test]
     fn steps_that_would_be_too_many_become_longer() {
         let ns = Duration::from_nanos;

@@ -114,6 +114,7 @@ mod tests {
         assert_near(bytes_per_s, 2.0 * 155e6 / 8.0 * 1448.0 / 1500.0);
         assert_eq!(limit, Limit::Link);
     }
+
     #[test]
     fn writes_among_reads_lose_what_they_lose_alone() {
         let [read, write] =
