@@ -3,11 +3,14 @@
 //! Pure: it is told how long waits took, and has no clock. Waiting awake saves the waking, [`WAKING`], and costs the gap.
 //! So three things hold, whatever comes when:
 //!
-//! - No wait is awake for more than [`AWAKE_MAX`], twice what it can save; for a queue, [`AWAKE_MAX_QUEUE`].
+//! - No wait is awake for more than [`AWAKE_MAX`], twice what it can save, or twice what [`super::probe`] has found to be saved here;
+//!   for a queue and in a probe, [`AWAKE_MAX_TRIED`].
 //! - Time awake in vain is at most one part in [`VAIN_SHARE`] of the time waited, and [`OWED_MAX`] once.
 //! - Time that others took while we were awake is paid for in the same way, [`RIVAL_FACTOR`] times.
 
 use std::time::Duration;
+
+use super::probe::{Probe, Spent};
 
 /// What waking a processor that fell idle takes: 45 to 65 µs on the virtual machines that were measured (docs/decisions/0008).
 const WAKING: Duration = Duration::from_micros(50);
@@ -16,14 +19,16 @@ const WAKING: Duration = Duration::from_micros(50);
 /// that sleeps has one too: who does not keep it waiting saves his own part of each round of two.
 pub(super) const AWAKE_MAX: Duration = WAKING.saturating_mul(2);
 
-/// The longest gap that is spent awake for a queue: an initiator answers all of it first. Whether that pays is not a gap's to say.
-pub(super) const AWAKE_MAX_QUEUE: Duration = AWAKE_MAX.saturating_mul(2);
+/// The longest gap that is spent awake where nothing but trying tells whether that pays: for a queue, all of which an initiator answers
+/// first, and in a probe. It is long enough for both ends to wake where the host gives the processors of who sleeps to others: who
+/// gives up before falls asleep, and keeps the other asleep.
+pub(super) const AWAKE_MAX_TRIED: Duration = Duration::from_millis(2);
 
-/// Where even short gaps are given this long: it is half of what going to sleep too early costs.
-const AWAKE_MIN: Duration = Duration::from_micros(25);
+/// Where even short gaps are given this long: it is what going to sleep too early costs.
+const AWAKE_MIN: Duration = WAKING;
 
-/// Longer gaps count as this one, so that a single one between short ones is forgiven and two are not.
-const GAP_MAX: Duration = Duration::from_micros(200);
+/// Longer gaps count as so many times the longest that is spent awake: a single one between short ones is forgiven, two are not.
+const GAP_MAX_FACTOR: u32 = 2;
 
 /// The weight of the latest gap: one part in so many.
 const WEIGHT: u32 = 4;
@@ -32,7 +37,7 @@ const WEIGHT: u32 = 4;
 const VAIN_SHARE: u32 = 8;
 
 /// How much time awake in vain is allowed in a row.
-const OWED_MAX: Duration = Duration::from_micros(400);
+const OWED_MAX: Duration = Duration::from_millis(4);
 
 /// A moment awake that took longer than this was somebody else's: it takes a microsecond or two otherwise.
 const OTHERS_RAN: Duration = Duration::from_micros(20);
@@ -51,6 +56,7 @@ pub(super) struct Gaps {
     typical: Duration,
     /// Time spent in vain that has not been paid back by time that went by.
     owed: Duration,
+    probe: Probe,
 }
 
 /// How a wait has been spent so far, awake.
@@ -87,41 +93,69 @@ impl Awake {
 pub(super) struct Waited {
     /// All of it.
     pub(super) gap: Duration,
+    /// Its event came while we were awake.
+    pub(super) was_awake: bool,
     /// How much of it we were awake; zero if an event came then.
     pub(super) in_vain: Duration,
     /// How long others had the processor that we offered; zero if the event came soon all the same.
     pub(super) taken: Duration,
 }
 
+impl Waited {
+    fn spent(&self) -> Spent {
+        match (self.was_awake, self.in_vain.is_zero()) {
+            (true, _) => Spent::Awake,
+            (false, false) => Spent::InVain,
+            (false, true) => Spent::Asleep,
+        }
+    }
+}
+
 impl Default for Gaps {
     fn default() -> Self {
-        Self { typical: GAP_MAX, owed: Duration::ZERO }
+        Self { typical: AWAKE_MAX * GAP_MAX_FACTOR, owed: Duration::ZERO, probe: Probe::default() }
     }
 }
 
 impl Gaps {
     /// How long the next wait may be awake. Zero: not at all.
     pub(super) fn patience(&self) -> Duration {
-        let patience = (2 * self.typical).clamp(AWAKE_MIN, AWAKE_MAX);
-        let may_be = self.typical <= AWAKE_MAX && self.owed + patience <= OWED_MAX;
+        if self.probe.is_on() {
+            return self.patience_to_try();
+        }
+        let awake_max = self.awake_max();
+        let patience = if self.probe.has_taught() {
+            // Where waking is dear, who gives up too early pays more than who waits.
+            awake_max * 2
+        } else {
+            (2 * self.typical).clamp(AWAKE_MIN, awake_max)
+        };
+        let may_be = self.typical <= awake_max && self.owed + patience <= OWED_MAX;
         if may_be { patience } else { Duration::ZERO }
     }
 
-    /// How long the next wait may be awake where a queue is waited for so.
-    pub(super) fn patience_for_a_queue(&self) -> Duration {
-        if self.owed + AWAKE_MAX_QUEUE <= OWED_MAX { AWAKE_MAX_QUEUE } else { Duration::ZERO }
+    /// The longest gap that is spent awake for one command, and the longest typical one with which any is.
+    pub(super) fn awake_max(&self) -> Duration {
+        self.probe.awake_max()
+    }
+
+    /// How long the next wait may be awake where it is tried whether that pays, or has been.
+    pub(super) fn patience_to_try(&self) -> Duration {
+        if self.owed + AWAKE_MAX_TRIED <= OWED_MAX { AWAKE_MAX_TRIED } else { Duration::ZERO }
     }
 
     /// Learns how a wait went.
     pub(super) fn learn(&mut self, waited: Waited) {
-        self.typical = (self.typical * (WEIGHT - 1) + waited.gap.min(GAP_MAX)) / WEIGHT;
+        let gap_max = self.awake_max() * GAP_MAX_FACTOR;
+        self.typical = (self.typical * (WEIGHT - 1) + waited.gap.min(gap_max)) / WEIGHT;
+        self.probe.learn(waited.gap, waited.spent());
         let spent = waited.in_vain + waited.taken.min(DEBT_MAX) * RIVAL_FACTOR;
         self.owed = (self.owed.saturating_sub(waited.gap / VAIN_SHARE) + spent).min(DEBT_MAX);
     }
 
     /// A queue is waited for asleep: what gaps there are between its commands, one after the other, is not known any more.
     pub(super) fn forget(&mut self) {
-        self.typical = GAP_MAX;
+        self.typical = self.awake_max() * GAP_MAX_FACTOR;
     }
 
     /// Whether time spent in vain has not been paid back.
@@ -160,13 +194,14 @@ mod tests {
         /// Waits for an event that comes after `gap`. `rival`: others want the processor, and keep it so long.
         fn wait(&mut self, gaps: &mut Gaps, gap: Duration, rival: Option<Duration>) {
             let patience = gaps.patience();
-            assert!(patience <= AWAKE_MAX && patience <= (2 * gaps.typical).max(AWAKE_MIN));
+            let is_bounded = patience <= gaps.awake_max() && patience <= (2 * gaps.typical).max(AWAKE_MIN);
+            assert!(is_bounded || gaps.probe.is_on() || gaps.probe.has_taught());
             self.wait_for(gaps, gap, rival, patience);
         }
 
         fn wait_for_a_queue(&mut self, gaps: &mut Gaps, gap: Duration, rival: Option<Duration>) {
-            let patience = gaps.patience_for_a_queue();
-            assert!(patience <= AWAKE_MAX_QUEUE);
+            let patience = gaps.patience_to_try();
+            assert!(patience <= AWAKE_MAX_TRIED);
             self.wait_for(gaps, gap, rival, patience);
         }
 
@@ -177,11 +212,12 @@ mod tests {
                     let mut awake = Awake::default();
                     awake.moment(taken, || true);
                     assert_eq!(awake.taken, taken, "it would not be noticed");
-                    waited = Waited { gap: gap.max(taken), in_vain: Duration::ZERO, taken };
+                    waited = Waited { gap: gap.max(taken), taken, ..Waited::default() };
                 }
                 _ if gap <= patience => {
                     self.well_spent += gap;
                     self.wakings_saved += 1;
+                    waited.was_awake = true;
                 }
                 _ => waited.in_vain = patience,
             }
@@ -205,7 +241,11 @@ mod tests {
             assert!(sum.wakings_saved >= 980, "{gap:?}: {sum:?}");
             assert_eq!(sum.in_vain, Duration::ZERO, "{gap:?}");
         }
-        for gap in [us(101), us(140), us(300), us(1_000_000)] {
+        for gap in [us(101), us(140), us(300), us(499)] {
+            let sum = steady(gap, 10_000);
+            assert!(sum.well_spent < sum.time / 40 && sum.in_vain.is_zero(), "probes: {gap:?}: {sum:?}");
+        }
+        for gap in [us(500), us(1_000_000)] {
             assert_eq!(steady(gap, 1000), Sum { time: gap * 1000, ..Sum::default() });
         }
     }
@@ -224,10 +264,10 @@ mod tests {
     #[test]
     fn debts_are_paid_back_asleep_too() {
         let mut gaps = Gaps::default();
-        gaps.learn(Waited { gap: us(3_000), in_vain: us(0), taken: us(3_000) });
-        assert!(gaps.is_owing() && gaps.patience_for_a_queue().is_zero());
+        gaps.learn(Waited { gap: us(3_000), taken: us(3_000), ..Waited::default() });
+        assert!(gaps.is_owing() && gaps.patience_to_try().is_zero());
         gaps.pay_back(us(192_000));
-        assert_eq!((gaps.is_owing(), gaps.patience_for_a_queue()), (false, AWAKE_MAX_QUEUE));
+        assert_eq!((gaps.is_owing(), gaps.patience_to_try()), (false, AWAKE_MAX_TRIED));
     }
 
     #[test]
@@ -272,7 +312,7 @@ mod tests {
         ) {
             let (mut gaps, mut sum) = (Gaps::default(), Sum::default());
             for (gap, is_mean, is_queue) in arrivals {
-                let patience = if is_queue { gaps.patience_for_a_queue() } else { gaps.patience() };
+                let patience = if is_queue { gaps.patience_to_try() } else { gaps.patience() };
                 let gap = if is_mean { patience + us(1) } else { gap };
                 if is_queue {
                     sum.wait_for_a_queue(&mut gaps, gap, None);
@@ -280,7 +320,7 @@ mod tests {
                     sum.wait(&mut gaps, gap, None);
                 }
                 prop_assert!(sum.in_vain <= sum.time / VAIN_SHARE + OWED_MAX, "{sum:?}");
-                prop_assert!(sum.well_spent <= AWAKE_MAX_QUEUE * sum.wakings_saved, "{sum:?}");
+                prop_assert!(sum.well_spent <= AWAKE_MAX_TRIED * sum.wakings_saved, "{sum:?}");
             }
         }
 

@@ -26,6 +26,7 @@ mod management;
 mod pace;
 mod pending;
 mod preempt;
+mod probe;
 mod receive;
 mod requests;
 mod session;

@@ -3,9 +3,9 @@
 //! Waking a processor that fell idle takes longer than answering a command from the page cache. An initiator with one
 //! command outstanding sends the next one a few tens of microseconds after its answer; who is still awake then saves
 //! the waking. The price is processor time, so [`super::gaps`] learns whether the gaps are short enough, and how long to
-//! wait; an idle reactor sleeps. Each time round the processor is offered to others, and whoever takes it ends the wait
-//! awake. Where several commands come at a time, [`super::trial`] finds out which is better: awake, or asleep while they
-//! gather.
+//! wait, and [`super::probe`] whether they are long only because both ends sleep; an idle reactor sleeps. Each time round
+//! the processor is offered to others, and whoever takes it ends the wait awake. Where several commands come at a time,
+//! [`super::trial`] finds out which is better: awake, or asleep while they gather.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -17,7 +17,7 @@ use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::thread::sched_yield;
 
-use super::gaps::{AWAKE_MAX, AWAKE_MAX_QUEUE, Awake, Gaps, Waited};
+use super::gaps::{AWAKE_MAX_TRIED, Awake, Gaps, Waited};
 use super::trial::{Manner, Trial};
 use crate::config::Poll;
 
@@ -95,11 +95,11 @@ impl Vigil {
             return Ok(());
         }
         let (patience, soon) = if is_queue {
-            let patience = self.gaps.patience_for_a_queue();
+            let patience = self.gaps.patience_to_try();
             self.trial.waits(if patience.is_zero() { Manner::Indebted } else { Manner::Awake });
-            (patience, AWAKE_MAX_QUEUE)
+            (patience, AWAKE_MAX_TRIED)
         } else {
-            (self.gaps.patience(), AWAKE_MAX)
+            (self.gaps.patience(), self.gaps.awake_max())
         };
         let patience = patience.min(limit);
         let mut awake = Awake::default();
@@ -115,7 +115,7 @@ impl Vigil {
             if !events.is_empty() {
                 // Where the event came soon, whoever had the processor may have been the initiator itself.
                 let taken = if awake.time > soon { awake.taken } else { Duration::ZERO };
-                self.gaps.learn(Waited { gap: awake.time, in_vain: Duration::ZERO, taken });
+                self.gaps.learn(Waited { gap: awake.time, was_awake: true, taken, ..Waited::default() });
                 return Ok(());
             }
             given_way.get_or_insert_with(times_given_way);
@@ -123,7 +123,12 @@ impl Vigil {
         }
         poll(epoll, events, limit.saturating_sub(awake.time + awake.stolen))?;
         let gap = began.elapsed().saturating_sub(awake.stolen);
-        self.gaps.learn(Waited { gap, in_vain: awake.time - awake.taken, taken: awake.taken });
+        self.gaps.learn(Waited {
+            gap,
+            was_awake: false,
+            in_vain: awake.time - awake.taken,
+            taken: awake.taken,
+        });
         Ok(())
     }
 }
@@ -206,15 +211,15 @@ mod tests {
         let mut wait = || {
             let mut vigil = Vigil { trial: Trial::awake(), ..Vigil::default() };
             let (began, busy) = (Instant::now(), clock_gettime(ClockId::ThreadCPUTime));
-            vigil.wait(&epoll, &mut events, Duration::from_millis(3), SHALLOW_MAX + 1).unwrap();
-            assert!(began.elapsed() >= Duration::from_millis(3) && vigil.gaps.is_owing(), "{vigil:?}");
+            vigil.wait(&epoll, &mut events, Duration::from_millis(10), SHALLOW_MAX + 1).unwrap();
+            assert!(began.elapsed() >= Duration::from_millis(10) && vigil.gaps.is_owing(), "{vigil:?}");
             Duration::try_from(clock_gettime(ClockId::ThreadCPUTime) - busy).unwrap()
         };
         // A host's stop may count as ours, but not each time.
         let busy = (0..5).map(|_| wait()).min().unwrap();
-        assert!(busy < Duration::from_millis(2), "{busy:?}");
+        assert!(busy < AWAKE_MAX_TRIED * 2, "{busy:?}");
         let mut never = Vigil { trial: Trial::awake(), ..Vigil::new(Poll::Never) };
-        never.wait(&epoll, &mut events, Duration::from_millis(3), SHALLOW_MAX + 1).unwrap();
+        never.wait(&epoll, &mut events, Duration::from_millis(10), SHALLOW_MAX + 1).unwrap();
         assert!(!never.gaps.is_owing());
     }
 

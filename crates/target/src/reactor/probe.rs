@@ -1,0 +1,188 @@
+//! Whether it pays to wait awake for gaps that are longer than a waking usually takes, which is tried now and then.
+//!
+//! Pure, as [`super::gaps`] is. On a machine whose host makes waking dear, gaps are long because both ends sleep: each waits for the
+//! other's waking, too. No gap that was slept for tells that; a few that are spent awake do.
+
+use std::time::Duration;
+
+use super::gaps::AWAKE_MAX;
+
+/// Gaps that one probe spends awake, if they do not show before that it does not pay.
+const WAITS: u32 = 12;
+
+/// The longest gap that counts as more than a pause; on average longer ones are not probed for.
+const GAP_MAX: Duration = Duration::from_micros(500);
+
+/// What a probe may teach at most. Whoever sends less often than this can do without.
+const TAUGHT_MAX: Duration = Duration::from_micros(250);
+
+/// The weight of the latest gap that was slept for: one part in so many.
+const WEIGHT: u32 = 8;
+
+/// Time between two probes: short behind one that taught something.
+const TERM_MIN: Duration = Duration::from_millis(20);
+const TERM_MAX: Duration = TERM_MIN.saturating_mul(8);
+
+/// For so long what was taught is believed.
+const BELIEVED: Duration = Duration::from_secs(2);
+
+/// How a wait was spent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Spent {
+    /// Its event came while we were awake.
+    Awake,
+    /// Awake at first, and then asleep.
+    InVain,
+    Asleep,
+}
+
+#[derive(Debug)]
+pub(super) struct Probe {
+    /// The average of gaps that were slept for.
+    asleep: Duration,
+    /// Gaps of this probe that are still to come, and the sum of those that came.
+    left: u32,
+    awake: Duration,
+    /// Time from probe to probe, and what is left of it.
+    term: Duration,
+    until_next: Duration,
+    /// What the last probe has taught, and how long that is believed.
+    taught: Duration,
+    believed: Duration,
+}
+
+impl Default for Probe {
+    fn default() -> Self {
+        Self {
+            asleep: GAP_MAX,
+            left: 0,
+            awake: Duration::ZERO,
+            term: TERM_MIN,
+            until_next: TERM_MIN,
+            taught: AWAKE_MAX,
+            believed: Duration::ZERO,
+        }
+    }
+}
+
+impl Probe {
+    /// Whether the next wait is one of a probe: awake, whatever gaps have been like.
+    pub(super) const fn is_on(&self) -> bool {
+        self.left > 0
+    }
+
+    /// The longest gap that is worth being awake for.
+    pub(super) fn awake_max(&self) -> Duration {
+        if self.has_taught() { self.taught } else { AWAKE_MAX }
+    }
+
+    /// Whether the last probe has taught that waking is dear here.
+    pub(super) const fn has_taught(&self) -> bool {
+        !self.believed.is_zero()
+    }
+
+    /// A wait took so long.
+    pub(super) fn learn(&mut self, gap: Duration, spent: Spent) {
+        self.believed = self.believed.saturating_sub(gap);
+        let gap = gap.min(GAP_MAX);
+        match (self.is_on(), spent) {
+            (true, Spent::Awake) => {
+                self.awake += gap;
+                self.left -= 1;
+                if self.awake > self.asleep * WAITS / 2 {
+                    self.end(self.term * 2);
+                } else if self.left == 0 {
+                    self.teach();
+                }
+            }
+            (true, Spent::InVain) => self.end(self.term),
+            (false, Spent::Asleep) => {
+                self.asleep = (self.asleep * (WEIGHT - 1) + gap) / WEIGHT;
+                self.until_next = self.until_next.saturating_sub(gap);
+                if self.until_next.is_zero() && self.asleep < GAP_MAX {
+                    (self.left, self.awake) = (WAITS, Duration::ZERO);
+                }
+            }
+            // A debt has to be paid back before a probe goes on.
+            (true, Spent::Asleep) | (false, Spent::Awake | Spent::InVain) => {}
+        }
+    }
+
+    /// As much was saved as was spent, which is what `AWAKE_MAX` says of a waking as it usually is.
+    fn teach(&mut self) {
+        let saved = self.asleep - self.awake / WAITS;
+        self.taught = saved.clamp(AWAKE_MAX, TAUGHT_MAX);
+        self.believed = BELIEVED;
+        self.end(TERM_MIN);
+    }
+
+    fn end(&mut self, term: Duration) {
+        self.left = 0;
+        self.term = term.min(TERM_MAX);
+        self.until_next = self.term;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn us(microseconds: u64) -> Duration {
+        Duration::from_micros(microseconds)
+    }
+
+    /// Waits of so much time, each as long as this says when it is spent awake, or asleep; returns which part was awake.
+    fn wait(probe: &mut Probe, time: Duration, [awake, asleep]: [Duration; 2]) -> f64 {
+        let (mut gone, mut spent) = (Duration::ZERO, Duration::ZERO);
+        while gone < time {
+            let is_awake = probe.is_on() || awake <= probe.awake_max();
+            let gap = if is_awake { awake } else { asleep };
+            probe.learn(gap, if is_awake { Spent::Awake } else { Spent::Asleep });
+            gone += gap;
+            spent += if is_awake { gap } else { Duration::ZERO };
+        }
+        spent.as_secs_f64() / gone.as_secs_f64()
+    }
+
+    #[test]
+    fn where_waking_is_dear_longer_gaps_are_spent_awake() {
+        for (awake, asleep) in [(110, 330), (150, 300), (200, 450)] {
+            let mut probe = Probe::default();
+            wait(&mut probe, us(100_000), [us(awake), us(asleep)]);
+            assert!(probe.awake_max() >= us(awake), "{awake} {asleep}: {probe:?}");
+            let share = wait(&mut probe, us(10_000_000), [us(awake), us(asleep)]);
+            assert!(share > 0.95, "{awake} {asleep}: {share} {probe:?}");
+        }
+    }
+
+    #[test]
+    fn where_less_is_saved_than_spent_they_are_not() {
+        for (awake, asleep) in [(140, 140), (140, 240), (300, 300), (300, 400), (260, 499), (900, 1000)] {
+            let mut probe = Probe::default();
+            let share = wait(&mut probe, us(10_000_000), [us(awake), us(asleep)]);
+            assert!(share < 0.02, "{awake} {asleep}: {share} {probe:?}");
+            assert_eq!(probe.awake_max(), AWAKE_MAX);
+        }
+    }
+
+    #[test]
+    fn what_was_taught_is_forgotten() {
+        let mut probe = Probe::default();
+        wait(&mut probe, us(500_000), [us(110), us(330)]);
+        assert!(probe.awake_max() > us(140), "{probe:?}");
+        let share = wait(&mut probe, us(10_000_000), [us(140), us(200)]);
+        assert!((0.15..0.22).contains(&share), "believed for two seconds of ten: {share}");
+    }
+
+    #[test]
+    fn a_probe_that_is_left_waiting_ends() {
+        let mut probe = Probe::default();
+        while !probe.is_on() {
+            probe.learn(us(300), Spent::Asleep);
+        }
+        probe.learn(us(300), Spent::Asleep);
+        assert!(probe.is_on(), "a debt: {probe:?}");
+        probe.learn(us(1_000_000), Spent::InVain);
+        assert!(!probe.is_on(), "{probe:?}");
+    }
+}
