@@ -3,8 +3,8 @@
 //! Pure: it is told how long waits took, and has no clock. Waiting awake saves the waking, [`WAKING`], and costs the gap.
 //! So three things hold, whatever comes when:
 //!
-//! - No wait is awake for more than [`AWAKE_MAX`], twice what it can save, or twice what [`super::probe`] has found to be saved here;
-//!   for a queue and in a probe, [`AWAKE_MAX_TRIED`].
+//! - No wait is awake for more than [`AWAKE_MAX`], twice what it can save; where [`super::probe`] has found that more is saved, for
+//!   twice that; for a queue and in a probe, [`AWAKE_MAX_TRIED`].
 //! - Time awake in vain is at most one part in [`VAIN_SHARE`] of the time waited, and [`OWED_MAX`] once.
 //! - Time that others took while we were awake is paid for in the same way, [`RIVAL_FACTOR`] times.
 
@@ -15,8 +15,8 @@ use super::probe::{Probe, Spent};
 /// What waking a processor that fell idle takes: 45 to 65 µs on the virtual machines that were measured (docs/decisions/0008).
 const WAKING: Duration = Duration::from_micros(50);
 
-/// The longest gap that is spent awake, and the longest learnt gap with which any is. Twice the waking, since an initiator
-/// that sleeps has one too: who does not keep it waiting saves his own part of each round of two.
+/// The longest gap that is spent awake where waking is as usual, and the longest learnt gap with which any is. Twice the waking, since
+/// an initiator that sleeps has one too: who does not keep it waiting saves his own part of each round of two.
 pub(super) const AWAKE_MAX: Duration = WAKING.saturating_mul(2);
 
 /// The longest gap that is spent awake where nothing but trying tells whether that pays: for a queue, all of which an initiator answers
@@ -99,14 +99,19 @@ pub(super) struct Waited {
     pub(super) in_vain: Duration,
     /// How long others had the processor that we offered; zero if the event came soon all the same.
     pub(super) taken: Duration,
+    /// What the host took while we were awake: of a wait asleep nobody knows it, and it is in the gap.
+    pub(super) stolen: Duration,
+    pub(super) is_queue: bool,
 }
 
 impl Waited {
     fn spent(&self) -> Spent {
-        match (self.was_awake, self.in_vain.is_zero()) {
-            (true, _) => Spent::Awake,
-            (false, false) => Spent::InVain,
-            (false, true) => Spent::Asleep,
+        if self.was_awake && self.taken.is_zero() {
+            Spent::Awake
+        } else if self.in_vain + self.taken > Duration::ZERO {
+            Spent::InVain
+        } else {
+            Spent::Asleep
         }
     }
 }
@@ -148,14 +153,17 @@ impl Gaps {
     pub(super) fn learn(&mut self, waited: Waited) {
         let gap_max = self.awake_max() * GAP_MAX_FACTOR;
         self.typical = (self.typical * (WEIGHT - 1) + waited.gap.min(gap_max)) / WEIGHT;
-        self.probe.learn(waited.gap, waited.spent());
+        if !waited.is_queue {
+            self.probe.learn(waited.gap + waited.stolen, waited.spent());
+        }
         let spent = waited.in_vain + waited.taken.min(DEBT_MAX) * RIVAL_FACTOR;
         self.owed = (self.owed.saturating_sub(waited.gap / VAIN_SHARE) + spent).min(DEBT_MAX);
     }
 
     /// A queue is waited for asleep: what gaps there are between its commands, one after the other, is not known any more.
     pub(super) fn forget(&mut self) {
-        self.typical = self.awake_max() * GAP_MAX_FACTOR;
+        self.probe = Probe::default();
+        self.typical = AWAKE_MAX * GAP_MAX_FACTOR;
     }
 
     /// Whether time spent in vain has not been paid back.
@@ -194,8 +202,12 @@ mod tests {
         /// Waits for an event that comes after `gap`. `rival`: others want the processor, and keep it so long.
         fn wait(&mut self, gaps: &mut Gaps, gap: Duration, rival: Option<Duration>) {
             let patience = gaps.patience();
-            let is_bounded = patience <= gaps.awake_max() && patience <= (2 * gaps.typical).max(AWAKE_MIN);
-            assert!(is_bounded || gaps.probe.is_on() || gaps.probe.has_taught());
+            let most = match (gaps.probe.is_on(), gaps.probe.has_taught()) {
+                (true, _) => AWAKE_MAX_TRIED,
+                (false, true) => gaps.awake_max() * 2,
+                (false, false) => AWAKE_MAX.min((2 * gaps.typical).max(AWAKE_MIN)),
+            };
+            assert!(patience <= most, "{patience:?} {gaps:?}");
             self.wait_for(gaps, gap, rival, patience);
         }
 
@@ -212,7 +224,7 @@ mod tests {
                     let mut awake = Awake::default();
                     awake.moment(taken, || true);
                     assert_eq!(awake.taken, taken, "it would not be noticed");
-                    waited = Waited { gap: gap.max(taken), taken, ..Waited::default() };
+                    waited = Waited { gap: gap.max(taken), was_awake: true, taken, ..Waited::default() };
                 }
                 _ if gap <= patience => {
                     self.well_spent += gap;
@@ -308,19 +320,20 @@ mod tests {
         /// Also where somebody chooses each gap as what was waited for is over.
         #[test]
         fn little_is_spent_in_vain(
-            arrivals in proptest::collection::vec((a_gap(), any::<bool>(), any::<bool>()), 1..400),
+            arrivals in proptest::collection::vec((a_gap(), any::<bool>(), any::<bool>(), 1..200_u32), 1..40),
         ) {
             let (mut gaps, mut sum) = (Gaps::default(), Sum::default());
-            for (gap, is_mean, is_queue) in arrivals {
-                let patience = if is_queue { gaps.patience_to_try() } else { gaps.patience() };
-                let gap = if is_mean { patience + us(1) } else { gap };
-                if is_queue {
-                    sum.wait_for_a_queue(&mut gaps, gap, None);
-                } else {
-                    sum.wait(&mut gaps, gap, None);
+            for (gap, is_mean, is_queue, times) in arrivals {
+                for _ in 0..times {
+                    let patience = if is_queue { gaps.patience_to_try() } else { gaps.patience() };
+                    let gap = if is_mean { patience + us(1) } else { gap };
+                    if is_queue {
+                        sum.wait_for_a_queue(&mut gaps, gap, None);
+                    } else {
+                        sum.wait(&mut gaps, gap, None);
+                    }
+                    prop_assert!(sum.in_vain <= sum.time / VAIN_SHARE + OWED_MAX, "{sum:?}");
                 }
-                prop_assert!(sum.in_vain <= sum.time / VAIN_SHARE + OWED_MAX, "{sum:?}");
-                prop_assert!(sum.well_spent <= AWAKE_MAX_TRIED * sum.wakings_saved, "{sum:?}");
             }
         }
 

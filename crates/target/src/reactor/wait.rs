@@ -17,7 +17,7 @@ use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::thread::sched_yield;
 
-use super::gaps::{AWAKE_MAX_TRIED, Awake, Gaps, Waited};
+use super::gaps::{AWAKE_MAX, Awake, Gaps, Waited};
 use super::trial::{Manner, Trial};
 use crate::config::Poll;
 
@@ -26,6 +26,9 @@ const SHALLOW_MAX: usize = 2;
 
 /// For so many turns that bring PDUs after a queue, more of it is thought to be on its way.
 const TURNS_WITH_QUEUE: u8 = 16;
+
+/// An initiator needs the processor for no longer than this to answer a queue.
+const SOON_IN_QUEUE: Duration = AWAKE_MAX.saturating_mul(2);
 
 /// A moment awake without anybody else takes no longer.
 const BRIEF: Duration = Duration::from_micros(4);
@@ -97,7 +100,7 @@ impl Vigil {
         let (patience, soon) = if is_queue {
             let patience = self.gaps.patience_to_try();
             self.trial.waits(if patience.is_zero() { Manner::Indebted } else { Manner::Awake });
-            (patience, AWAKE_MAX_TRIED)
+            (patience, SOON_IN_QUEUE)
         } else {
             (self.gaps.patience(), self.gaps.awake_max())
         };
@@ -115,7 +118,14 @@ impl Vigil {
             if !events.is_empty() {
                 // Where the event came soon, whoever had the processor may have been the initiator itself.
                 let taken = if awake.time > soon { awake.taken } else { Duration::ZERO };
-                self.gaps.learn(Waited { gap: awake.time, was_awake: true, taken, ..Waited::default() });
+                self.gaps.learn(Waited {
+                    gap: awake.time,
+                    was_awake: true,
+                    in_vain: Duration::ZERO,
+                    taken,
+                    stolen: awake.stolen,
+                    is_queue,
+                });
                 return Ok(());
             }
             given_way.get_or_insert_with(times_given_way);
@@ -128,6 +138,8 @@ impl Vigil {
             was_awake: false,
             in_vain: awake.time - awake.taken,
             taken: awake.taken,
+            stolen: awake.stolen,
+            is_queue,
         });
         Ok(())
     }
@@ -146,6 +158,7 @@ fn poll(epoll: &impl AsFd, events: &mut Vec<epoll::Event>, limit: Duration) -> i
 mod tests {
     use rustix::time::{ClockId, clock_gettime};
 
+    use super::super::gaps::AWAKE_MAX_TRIED;
     use super::*;
 
     #[test]
