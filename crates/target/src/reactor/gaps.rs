@@ -101,6 +101,7 @@ pub(super) struct Waited {
     pub(super) taken: Duration,
     /// What the host took while we were awake: of a wait asleep nobody knows it, and it is in the gap.
     pub(super) stolen: Duration,
+    /// It was for a queue, which says nothing of the gaps between single commands.
     pub(super) is_queue: bool,
 }
 
@@ -208,26 +209,31 @@ mod tests {
                 (false, false) => AWAKE_MAX.min((2 * gaps.typical).max(AWAKE_MIN)),
             };
             assert!(patience <= most, "{patience:?} {gaps:?}");
-            self.wait_for(gaps, gap, rival, patience);
+            self.wait_for(gaps, Waited { gap, ..Waited::default() }, rival, patience);
         }
 
         fn wait_for_a_queue(&mut self, gaps: &mut Gaps, gap: Duration, rival: Option<Duration>) {
             let patience = gaps.patience_to_try();
             assert!(patience <= AWAKE_MAX_TRIED);
-            self.wait_for(gaps, gap, rival, patience);
+            self.wait_for(gaps, Waited { gap, is_queue: true, ..Waited::default() }, rival, patience);
         }
 
-        fn wait_for(&mut self, gaps: &mut Gaps, gap: Duration, rival: Option<Duration>, patience: Duration) {
-            let mut waited = Waited { gap, ..Waited::default() };
+        fn wait_for(
+            &mut self,
+            gaps: &mut Gaps,
+            mut waited: Waited,
+            rival: Option<Duration>,
+            patience: Duration,
+        ) {
             match rival {
                 Some(taken) if patience > Duration::ZERO => {
                     let mut awake = Awake::default();
                     awake.moment(taken, || true);
                     assert_eq!(awake.taken, taken, "it would not be noticed");
-                    waited = Waited { gap: gap.max(taken), was_awake: true, taken, ..Waited::default() };
+                    waited = Waited { gap: waited.gap.max(taken), was_awake: true, taken, ..waited };
                 }
-                _ if gap <= patience => {
-                    self.well_spent += gap;
+                _ if waited.gap <= patience => {
+                    self.well_spent += waited.gap;
                     self.wakings_saved += 1;
                     waited.was_awake = true;
                 }
@@ -255,11 +261,54 @@ mod tests {
         }
         for gap in [us(101), us(140), us(300), us(499)] {
             let sum = steady(gap, 10_000);
+            assert!(sum.well_spent > Duration::ZERO, "no probe: {gap:?}");
             assert!(sum.well_spent < sum.time / 40 && sum.in_vain.is_zero(), "probes: {gap:?}: {sum:?}");
         }
         for gap in [us(500), us(1_000_000)] {
             assert_eq!(steady(gap, 1000), Sum { time: gap * 1000, ..Sum::default() });
         }
+    }
+
+    /// Serves single commands for so many waits on a machine whose gaps are so long awake, and asleep.
+    fn serve(gaps: &mut Gaps, count: u32, [awake, asleep]: [Duration; 2]) -> Sum {
+        let mut sum = Sum::default();
+        for _ in 0..count {
+            let gap = if gaps.patience().is_zero() { asleep } else { awake };
+            sum.wait(gaps, gap, None);
+        }
+        sum
+    }
+
+    #[test]
+    fn where_both_ends_sleep_for_each_other_neither_does_for_long() {
+        for machine in [[us(80), us(330)], [us(150), us(400)]] {
+            let mut gaps = Gaps::default();
+            serve(&mut gaps, 200, machine);
+            let sum = serve(&mut gaps, 10_000, machine);
+            assert!(sum.wakings_saved > 9_500, "{machine:?}: {sum:?}");
+        }
+    }
+
+    #[test]
+    fn queues_and_rivals_teach_a_probe_nothing() {
+        let mut gaps = Gaps::default();
+        let on = |gaps: &mut Gaps| {
+            (0..1_000).for_each(|_| {
+                if !gaps.probe.is_on() {
+                    Sum::default().wait(gaps, us(300), None);
+                }
+            });
+            assert!(gaps.probe.is_on(), "{gaps:?}");
+        };
+        on(&mut gaps);
+        (0..100).for_each(|_| Sum::default().wait_for_a_queue(&mut gaps, us(30), None));
+        assert!(gaps.probe.is_on() && !gaps.probe.has_taught(), "{gaps:?}");
+        Sum::default().wait(&mut gaps, us(30), Some(us(3_000)));
+        assert!(!gaps.probe.is_on() && !gaps.probe.has_taught(), "{gaps:?}");
+        gaps.pay_back(us(1_000_000));
+        on(&mut gaps);
+        gaps.forget();
+        assert!(!gaps.probe.is_on());
     }
 
     #[test]
@@ -333,6 +382,7 @@ mod tests {
                         sum.wait(&mut gaps, gap, None);
                     }
                     prop_assert!(sum.in_vain <= sum.time / VAIN_SHARE + OWED_MAX, "{sum:?}");
+                    prop_assert!(sum.well_spent <= AWAKE_MAX_TRIED * sum.wakings_saved, "{sum:?}");
                 }
             }
         }
