@@ -16,6 +16,11 @@ const LIBRARY: &str = include_str!("../../vm/scripts/library.sh");
 
 /// Emulation is slow, and so may the machine be.
 const LIMIT: Duration = Duration::from_secs(600);
+/// A boot takes 10 to 20 s. One in some thousands of an emulated kernel hangs, before it has seen anything of ours.
+const BOOT_LIMIT: Duration = Duration::from_secs(150);
+const BOOTS: u32 = 3;
+/// What the guest tells when its script begins.
+const BOOTED: &str = "booted";
 const POLL: Duration = Duration::from_millis(100);
 
 /// A running guest; powered off when dropped.
@@ -40,15 +45,29 @@ pub struct Ended {
 
 impl Guest {
     /// Boots a guest in `network` that runs `script` with bash, after the functions of `library.sh`, with the variables of
-    /// `environment`.
+    /// `environment`, and waits until the script begins. Says on standard error what a boot came to that has to be tried again.
     ///
     /// # Errors
-    /// QEMU cannot be started.
+    /// QEMU cannot be started, or no boot came as far as the script; the text has what the last one said.
     pub fn start(network: &Network, environment: &[(&str, &str)], script: &str) -> Result<Self> {
-        let directory = tempfile::tempdir()?;
         let variables: String =
             environment.iter().map(|(name, value)| format!("export {name}='{value}'\n")).collect();
-        std::fs::write(directory.path().join("script"), format!("{variables}{LIBRARY}\n{script}"))?;
+        let script = format!("{variables}{LIBRARY}\ntell {BOOTED}\n{script}");
+        let mut boot = 1;
+        loop {
+            let mut guest = Self::boot(network, &script)?;
+            match guest.wait_for_within(BOOTED, BOOT_LIMIT) {
+                Ok(()) => return Ok(guest),
+                Err(error) if boot < BOOTS => eprintln!("boot {boot} of {BOOTS} came to nothing: {error:#}"),
+                Err(error) => return Err(error),
+            }
+            boot += 1;
+        }
+    }
+
+    fn boot(network: &Network, script: &str) -> Result<Self> {
+        let directory = tempfile::tempdir()?;
+        std::fs::write(directory.path().join("script"), script)?;
         let share = format!("local,path={},mount_tag=host,security_model=none", directory.path().display());
         let console = format!("file:{}", directory.path().join("console").display());
         let mut qemu = network.command("qemu-system-x86_64");
@@ -81,8 +100,12 @@ impl Guest {
     /// # Errors
     /// The guest ends or takes too long; the text has all that it said.
     pub fn wait_for(&mut self, name: &str) -> Result<()> {
+        self.wait_for_within(name, LIMIT)
+    }
+
+    fn wait_for_within(&mut self, name: &str, limit: Duration) -> Result<()> {
         while !self.directory.path().join(format!("told-{name}")).exists() {
-            if self.machine.try_wait()?.is_some() || self.started.elapsed() > LIMIT {
+            if self.machine.try_wait()?.is_some() || self.started.elapsed() > limit {
                 let ended = self.ended();
                 bail!("the guest never told {name:?}; {ended}");
             }
