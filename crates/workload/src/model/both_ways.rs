@@ -69,6 +69,8 @@ pub(super) struct BothWays {
     commands: u32,
     /// Data of a command.
     bytes: f64,
+    /// What is left of commands where writes with R2Ts wait behind the data of others.
+    kept: f64,
     /// What its own kind alone is limited to, in bytes per second, where there is only one.
     only: Option<(f64, Limit)>,
 }
@@ -105,6 +107,7 @@ impl BothWays {
             alone_s: 0.0,
             commands: settings[0].window,
             bytes: sizes.mean(),
+            kept: (0..2).map(|way| shares[way] * each[way].kept).sum(),
             only: None,
         };
         let mean_s: f64 = (0..2).map(|way| shares[way] * each[way].command_time.as_secs_f64()).sum();
@@ -121,7 +124,9 @@ impl BothWays {
         }
         if !is_mix {
             let own = &each[usize::from(read_share <= 0.0)];
-            both.only = Some((own.bytes_per_s, own.limit));
+            // Where it keeps less than nearly all of the line, more commands bring the rest.
+            let is_short = own.limit == Limit::Link && own.kept < ENOUGH;
+            both.only = Some((own.bytes_per_s, if is_short { Limit::Window } else { own.limit }));
         }
         both
     }
@@ -132,7 +137,7 @@ impl BothWays {
         if let Some((alone, of_alone)) = self.only {
             return if others < alone { (others, limit) } else { (alone, of_alone) };
         }
-        let commands = self.by_commands(self.commands) * self.bytes;
+        let commands = self.by_commands(self.commands) * self.bytes * self.kept;
         if commands >= others {
             return (others, limit);
         }
@@ -267,6 +272,8 @@ fn burst_bytes(paths: &[NetworkPath; 2], way: usize, held_up_s: f64) -> f64 {
 mod tests {
     use std::time::Duration;
 
+    use proptest::prelude::*;
+
     use super::super::tests::{assert_near, oc3, solicited, unsolicited};
     use super::super::{expect_mix, mixed};
     use super::*;
@@ -399,6 +406,19 @@ mod tests {
     }
 
     #[test]
+    fn writes_with_r2ts_lose_among_reads_what_they_lose_alone() {
+        let of =
+            |read_share| mb_per_s(&both(&paths(155.0, 155.0, 50, None), &solicited(32), "64K", read_share));
+        // The line's 18.70 MB/s are not reached where its limit and that of 32 commands meet.
+        assert_near(of(0.0), 17.30);
+        assert_near(of(0.01), 17.45);
+        // More commands bring the rest.
+        let limit =
+            |commands| both(&paths(155.0, 155.0, 50, None), &solicited(commands), "64K", 0.0).expected().1;
+        assert_eq!((limit(32), limit(64)), (Limit::Window, Limit::Link));
+    }
+
+    #[test]
     fn whatever_has_no_rate_is_no_limit() {
         let mut free = paths(155.0, 155.0, 10, None);
         free[1].rate_bits_per_s = None;
@@ -409,5 +429,26 @@ mod tests {
             (path.rate_bits_per_s, path.round_trip) = (None, Duration::ZERO);
         }
         assert!(both(&free, &unsolicited(4), "64K", 0.5).expected().0 > 0.0);
+    }
+
+    proptest! {
+        #![proptest_config(lunette_cases::cases(500))]
+
+        #[test]
+        fn one_in_a_hundred_of_the_other_kind_makes_no_jump(
+            mbit in 1.0_f64..10_000.0,
+            round_trip_ms in 0_u64..300,
+            (window, size_kib, is_asked) in (1_u32..300, 1_u32..256, any::<bool>()),
+            tcp_window_bytes in prop::option::of(1_u64 << 14..1 << 26),
+        ) {
+            let paths = paths(mbit, mbit, round_trip_ms, None)
+                .map(|path| NetworkPath { tcp_window_bytes, ..path });
+            let settings = if is_asked { solicited(window) } else { unsolicited(window) };
+            let of = |read_share| both(&paths, &settings, &format!("{size_kib}K"), read_share).expected().0;
+            for (alone, little) in [(0.0, 0.01), (1.0, 0.99)] {
+                let jump = of(little) / of(alone) - 1.0;
+                prop_assert!(jump.abs() < 0.05, "{jump} at {alone}");
+            }
+        }
     }
 }

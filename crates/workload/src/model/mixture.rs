@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Expected, Limit, NetworkPath, Settings, expect, least};
+use super::{Expected, Limit, NetworkPath, Settings, expect, reached};
 use crate::{Kind, Sizes};
 
 /// What is to be expected of commands of one kind and several sizes, in the share that their weights say.
@@ -23,22 +23,18 @@ pub fn expect_mix(path: &NetworkPath, settings: &Settings, kind: Kind, sizes: &S
         let spent: f64 = each.iter().map(|(_, part, expected)| part / expected.limits[at]).sum();
         if spent > 0.0 { bytes / spent } else { f64::INFINITY }
     });
-    let (limit, bytes_per_s) = least(&limits);
-    let kept: f64 = each.iter().map(|(_, part, expected)| part / bytes * kept(expected)).sum();
+    let kept: f64 = each.iter().map(|(_, part, expected)| part / bytes * expected.kept).sum();
+    let (limit, bytes_per_s) = reached(&limits, kept);
     let time_s: f64 =
         each.iter().map(|(share, _, expected)| share * expected.command_time.as_secs_f64()).sum();
     Expected {
-        bytes_per_s: bytes_per_s * kept,
+        bytes_per_s,
         limit,
         command_time: Duration::try_from_secs_f64(time_s).unwrap_or(Duration::MAX),
         round_trips: each.iter().map(|(_, _, expected)| expected.round_trips).max().unwrap_or(1),
         limits,
+        kept,
     }
-}
-
-/// The share that is left of the least limit where two of them meet, of which writes with R2Ts reach neither.
-fn kept(expected: &Expected) -> f64 {
-    expected.bytes_per_s / least(&expected.limits).1
 }
 
 /// What is to be expected of reads and writes side by side, of which this share reads; and the limit.
@@ -56,17 +52,12 @@ pub fn mixed(read: &Expected, write: &Expected, read_share: f64) -> (f64, Limit)
     }
     let write_share = 1.0 - read_share;
     // With one command after the other, times add up; each other limit holds for its own share of the whole.
-    let mut lowest = (1.0 / (read_share / read.limits[1] + write_share / write.limits[1]), Limit::Window);
-    for (at, limit) in Limit::ALL.into_iter().enumerate() {
-        if limit != Limit::Window {
-            let whole = (read.limits[at] / read_share).min(write.limits[at] / write_share);
-            if whole < lowest.0 {
-                lowest = (whole, limit);
-            }
-        }
-    }
-    let kept = read_share * kept(read) + write_share * kept(write);
-    (lowest.0 * kept, lowest.1)
+    let limits: [f64; 4] = std::array::from_fn(|at| match Limit::ALL[at] {
+        Limit::Window => 1.0 / (read_share / read.limits[at] + write_share / write.limits[at]),
+        _ => (read.limits[at] / read_share).min(write.limits[at] / write_share),
+    });
+    let (limit, bytes_per_s) = reached(&limits, read_share * read.kept + write_share * write.kept);
+    (bytes_per_s, limit)
 }
 
 #[cfg(test)]

@@ -69,6 +69,8 @@ pub struct Expected {
     pub round_trips: u32,
     /// All limits, in bytes per second, in the order of [`Limit::ALL`]; infinite where there is none.
     pub limits: [f64; 4],
+    /// What is reached of the line or of the window, whichever is less: 1, but for writes with R2Ts where the two meet.
+    pub kept: f64,
 }
 
 /// What throughput is limited by.
@@ -149,13 +151,27 @@ pub fn expect(path: &NetworkPath, settings: &Settings, kind: Kind, size_bytes: u
         per_connection(path.tcp_window_limit()),
         per_connection(path.loss_limit()),
     ];
-    let (limit, mut bytes_per_s) = least(&limits);
-    if kind == Kind::Write && settings.unasked_bytes(size_bytes) < size_bytes {
-        let met = meeting(settings.window, command_time_s, path.line_s(stream_bytes));
-        bytes_per_s = bytes_per_s.min(met * f64::from(size_bytes));
-    }
+    let is_asked = kind == Kind::Write && settings.unasked_bytes(size_bytes) < size_bytes;
+    let kept = if is_asked {
+        let met = meeting(settings.window, command_time_s, path.line_s(stream_bytes)) * f64::from(size_bytes);
+        (met / line_or_window(&limits)).min(1.0)
+    } else {
+        1.0
+    };
+    let (limit, bytes_per_s) = reached(&limits, kept);
     let command_time = Duration::try_from_secs_f64(command_time_s).unwrap_or(Duration::MAX);
-    Expected { bytes_per_s, limit, command_time, round_trips, limits }
+    Expected { bytes_per_s, limit, command_time, round_trips, limits, kept }
+}
+
+/// What is reached of all limits, in bytes per second, and the least of them.
+fn reached(limits: &[f64; 4], kept: f64) -> (Limit, f64) {
+    let (limit, bytes_per_s) = least(limits);
+    (limit, bytes_per_s.min(line_or_window(limits) * kept))
+}
+
+/// The lesser of the two, in bytes per second.
+fn line_or_window(limits: &[f64; 4]) -> f64 {
+    limits[0].min(limits[1])
 }
 
 /// The least of all limits, in bytes per second; the first one of several.
