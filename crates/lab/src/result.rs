@@ -296,7 +296,7 @@ pub enum Ending {
 #[derive(Debug, Serialize)]
 pub struct Measured {
     /// How long was measured, in seconds: what rates are of. In an open loop with a time until the last moment in which operations were
-    /// to begin, or began where that was later.
+    /// to begin, or began where that was later. Of a trace that is over before its time until then.
     pub seconds: f64,
     /// How long after that the last operation that counts ended, in seconds; 0 in a closed loop, and where there is no time.
     pub drain_s: f64,

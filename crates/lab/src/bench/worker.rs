@@ -396,6 +396,9 @@ impl<'a, E: Endpoint> Worker<'a, E> {
             Some(end) => end,
             None => self.last_done,
         };
+        // A trace may be over before its time.
+        let has_run_out = self.intended(now).is_none() && self.free.len() == self.slots.len();
+        let until = if has_run_out { until.min(self.last_done) } else { until };
         if let Some(end) = self.end {
             // Arrivals that had their time, and no room.
             let limit = end.min(now);
@@ -448,7 +451,8 @@ mod tests {
     use super::*;
     use crate::bench::plan::{Disk, Work};
     use lunette_initiator::{Lun, TargetUrl};
-    use lunette_workload::{Arrivals, Percent, Range, Sizes, Spread, Workload};
+    use lunette_workload::{Arrivals, Pace, Percent, Range, Sizes, Spread, Trace, Workload};
+    use std::sync::Arc;
 
     const S: fn(u64) -> Duration = Duration::from_secs;
 
@@ -569,6 +573,23 @@ mod tests {
         // Half of what comes has no room, and for a second what came in time still begins: 50 a second do.
         let much = Plan { depth: 1, warm_up: Duration::ZERO, ..plan };
         assert_eq!(told(&much, &|_| ms(20)), (200, ms(3980), ms(20)));
+    }
+
+    #[test]
+    fn a_trace_that_is_over_before_its_time_is_told_by_what_it_took() {
+        let mut trace = Trace::lu_du(1).expect("a trace");
+        let plan = plan(Until::Time(S(60)), Percent::ALL);
+        trace.fit(plan.range, plan.block_bytes).expect("it fits");
+        let work = Work::Trace { name: "lu-du".into(), trace: Arc::new(trace), pace: Pace::None };
+        let plan = Plan { work, depth: 1, warm_up: Duration::ZERO, ..plan };
+        let told = |plan: &Plan| {
+            let done = run(plan, &Monitor::default(), taking(|_| Duration::from_millis(1)), None);
+            (done.recorder.operations(), done.recorder.measured)
+        };
+        assert_eq!(told(&plan), (8626, Duration::from_millis(8626)));
+        // What the warm-up has done does not count.
+        assert_eq!(told(&Plan { warm_up: S(60), ..plan.clone() }), (0, Duration::ZERO));
+        assert_eq!(told(&Plan { until: Until::Time(S(5)), ..plan }), (5000 - 1, S(5)));
     }
 
     #[test]
