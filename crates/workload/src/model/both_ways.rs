@@ -64,8 +64,12 @@ pub(super) struct BothWays {
     /// Of each direction: round trips, in seconds, and what TCP, losses and a queue let be under way, in bytes of data.
     round_trips_s: [f64; 2],
     windows: [[(Limit, f64); 3]; 2],
+    /// How long the queue of each direction holds a packet up, in seconds, where it is full; infinite where nobody knows.
+    queues_s: [f64; 2],
     /// What a command takes beside its time on both lines, in seconds.
     alone_s: f64,
+    /// Commands per second where none is under way beside another.
+    one_after_the_other: f64,
     commands: u32,
     /// Data of a command.
     bytes: f64,
@@ -104,7 +108,9 @@ impl BothWays {
             shares,
             round_trips_s: [0, 1].map(|way| paths[way].round_trip_s()),
             windows: [[(Limit::Link, f64::INFINITY); 3]; 2],
+            queues_s: [0, 1].map(|way| queue_s(&paths[way])),
             alone_s: 0.0,
+            one_after_the_other: 0.0,
             commands: settings[0].window,
             bytes: sizes.mean(),
             kept: (0..2).map(|way| shares[way] * each[way].kept).sum(),
@@ -112,11 +118,17 @@ impl BothWays {
         };
         let mean_s: f64 = (0..2).map(|way| shares[way] * each[way].command_time.as_secs_f64()).sum();
         both.alone_s = (mean_s - lines[0].mean_s - lines[1].mean_s).max(0.0);
+        let one_s = |way: usize| {
+            let [_, _, tcp, loss] = each[way].limits;
+            (both.bytes / tcp.min(loss)).max(each[way].command_time.as_secs_f64())
+        };
+        both.one_after_the_other = 1.0 / (0..2).map(|way| shares[way] * one_s(way)).sum::<f64>();
         let is_mix = shares.iter().all(|share| *share > 0.0);
         for (way, expected) in each.iter().enumerate() {
             let [_, _, tcp, loss] = expected.limits.map(|limit| limit * both.round_trips_s[way]);
             let longest_s = sizes.weighted().map(|(size, _)| data_s(1 - way, size)).fold(0.0, f64::max);
-            let burst = if is_mix { burst_bytes(paths, way, longest_s) } else { f64::INFINITY };
+            let held_up_s = longest_s.min(both.queues_s[1 - way]);
+            let burst = if is_mix { burst_bytes(paths, way, held_up_s) } else { f64::INFINITY };
             // Without a round trip there is no window, and what there is is no number.
             let known = |bytes: f64| if bytes.is_nan() { f64::INFINITY } else { bytes };
             both.windows[way] =
@@ -133,6 +145,17 @@ impl BothWays {
 
     /// Data per second, in bytes, and what limits it.
     pub(super) fn expected(&self) -> (f64, Limit) {
+        let (rate, limit) = self.side_by_side();
+        // Nobody waits for others that are not there, however many there may be.
+        let one = self.one_after_the_other * self.bytes;
+        if self.only.is_none() && one > rate {
+            (one, if self.commands == 1 { Limit::Window } else { limit })
+        } else {
+            (rate, limit)
+        }
+    }
+
+    fn side_by_side(&self) -> (f64, Limit) {
         let (others, limit) = self.without_commands();
         if let Some((alone, of_alone)) = self.only {
             return if others < alone { (others, limit) } else { (alone, of_alone) };
@@ -188,7 +211,7 @@ impl BothWays {
         if round_trip_s <= 0.0 || !full.is_finite() {
             return 1.0;
         }
-        1.0 + self.lines[1 - way].wait_s(full * ENOUGH) / round_trip_s
+        1.0 + self.lines[1 - way].wait_s(full * ENOUGH).min(self.queues_s[1 - way]) / round_trip_s
     }
 
     /// Commands per second where so many are under way: mean value analysis of both directions, as in [`super::in_turns`], but that
@@ -215,7 +238,8 @@ impl BothWays {
     /// come back.
     ///
     /// It is the x of `share * bytes * x * (round trip + wait(x)) = window`, which with Kingman's wait is a quadratic equation: without
-    /// variance its root is the least of the window's rate and what fills the other direction.
+    /// variance its root is the least of the window's rate and what fills the other direction. Nobody waits longer than a full queue
+    /// takes.
     fn by_window(&self, way: usize, window_bytes: f64) -> f64 {
         let share_bytes = self.shares[way] * self.bytes;
         if !window_bytes.is_finite() || share_bytes <= 0.0 {
@@ -224,8 +248,18 @@ impl BothWays {
         let Line { mean_s, variance_s2 } = self.lines[1 - way];
         let (trip, full) = (share_bytes * self.round_trips_s[way], window_bytes * mean_s);
         let beyond = (trip - full).powi(2) + 2.0 * share_bytes * window_bytes * variance_s2;
-        2.0 * window_bytes / (trip + full + beyond.sqrt())
+        let evenly = 2.0 * window_bytes / (trip + full + beyond.sqrt());
+        let behind_a_full_queue = window_bytes / (trip + share_bytes * self.queues_s[1 - way]);
+        evenly.max(behind_a_full_queue.min(1.0 / mean_s))
     }
+}
+
+/// How long a full queue takes the line, in seconds.
+fn queue_s(path: &NetworkPath) -> f64 {
+    let (Some(queue), Some(line)) = (path.queue_bytes, path.payload_bytes_per_s()) else {
+        return f64::INFINITY;
+    };
+    queue as f64 / line
 }
 
 /// Data of a full packet.
@@ -403,6 +437,23 @@ mod tests {
         let (apart, _) = mixed(&each[0], &each[1], 0.66);
         let together = both(&alike, &unsolicited(64), "64K", 0.66).expected().0;
         assert!(together < apart && together > apart * 0.9, "{together} of {apart}");
+    }
+
+    #[test]
+    fn long_commands_wait_for_what_a_queue_holds_and_not_for_each_other() {
+        let bursts = 1 << 24;
+        let of = |size, window| {
+            let settings =
+                Settings { first_burst_length: bursts, max_burst_length: bursts, ..unsolicited(window) };
+            both(&paths(155.0, 155.0, 50, Some(969_000)), &settings, size, 0.5)
+        };
+        // One at a time: a round trip and its own time on the line. 17.6 were measured.
+        let one = |bytes: f64| bytes / (0.05 + bytes / 18.70e6) / 1e6;
+        assert_near(mb_per_s(&of("15M", 1)), one(15.0 * 1048576.0));
+        assert_near(mb_per_s(&of("8M", 1)), one(8.0 * 1048576.0));
+        // More of them are never slower.
+        let rates = [1, 2, 4, 32].map(|window| mb_per_s(&of("15M", window)));
+        assert!(rates.is_sorted() && rates[0] < rates[2], "{rates:?}");
     }
 
     #[test]
