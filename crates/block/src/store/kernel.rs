@@ -5,7 +5,7 @@ use std::io;
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use rustix::fs::{Advice, FallocateFlags, FileType};
@@ -37,6 +37,8 @@ const END_BELIEVED_NS: u64 = 100_000;
 struct KnownEnd {
     bytes: AtomicU64,
     asked_ns: AtomicU64,
+    /// One asks at a time, so that no answer takes the place of a newer one.
+    asking: Mutex<()>,
 }
 
 /// A file or a device, and what its file system was found not to do.
@@ -137,7 +139,11 @@ impl KernelFile {
         if self.direct.is_some() || self.nowait_refused.load(Ordering::Relaxed) {
             return Ok(0);
         }
-        if self.mapping().is_some_and(|mapping| mapping.read(offset, buffer)) {
+        // Behind a cut a mapping has zeroes up to the end of the page.
+        let is_whole = |mapping: &Mapping, read: &[u8]| {
+            !mapping.may_be_cut(offset, read) || self.check_end(offset + read.len() as u64).is_ok()
+        };
+        if self.mapping().is_some_and(|mapping| mapping.read(offset, buffer) && is_whole(mapping, buffer)) {
             return Ok(buffer.len());
         }
         let mut parts = [io::IoSliceMut::new(buffer)];
@@ -185,16 +191,30 @@ impl KernelFile {
         if !self.tells_its_end {
             return Ok(());
         }
-        let KnownEnd { bytes, asked_ns } = &self.known_end;
-        let now_ns = u64::try_from(self.opened_at.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        let is_believed = now_ns.saturating_sub(asked_ns.load(Ordering::Acquire)) < END_BELIEVED_NS;
-        if is_believed && end <= bytes.load(Ordering::Relaxed) {
+        if self.is_believed_to_reach(end) {
             return Ok(());
         }
+        let KnownEnd { bytes, asked_ns, asking } = &self.known_end;
+        let _alone = asking.lock().unwrap_or_else(PoisonError::into_inner);
+        // Somebody may have asked meanwhile.
+        if self.is_believed_to_reach(end) {
+            return Ok(());
+        }
+        let now_ns = self.age_ns();
         let end_bytes = self.end_bytes()?;
         bytes.store(end_bytes, Ordering::Relaxed);
         asked_ns.store(now_ns, Ordering::Release);
         if end > end_bytes { Err(became_shorter()) } else { Ok(()) }
+    }
+
+    fn is_believed_to_reach(&self, end: u64) -> bool {
+        let KnownEnd { bytes, asked_ns, .. } = &self.known_end;
+        let asked_ns = asked_ns.load(Ordering::Acquire);
+        self.age_ns().saturating_sub(asked_ns) < END_BELIEVED_NS && end <= bytes.load(Ordering::Relaxed)
+    }
+
+    fn age_ns(&self) -> u64 {
+        u64::try_from(self.opened_at.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
     pub(crate) fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
@@ -401,6 +421,22 @@ mod tests {
             };
             scope.spawn(look).join().unwrap();
         });
+    }
+
+    #[test]
+    fn what_was_cut_within_a_page_is_an_error_not_zeroes() {
+        let file = file_of(&[9; 64 << 10]);
+        let (end, wait) = (8192 + 512, std::time::Duration::from_nanos(END_BELIEVED_NS));
+        let read = |offset, length| file.read_cached(offset, &mut vec![0; length]).unwrap();
+        assert_eq!(read(0, 16 << 10), 16 << 10);
+        rustix::fs::ftruncate(file.as_fd(), end).unwrap();
+        std::thread::sleep(wait);
+        for (offset, length) in [(8192, 4096), (0, 16 << 10), (4096, 8192), (8192, 1024), (8192 + 100, 500)] {
+            assert_eq!(read(offset, length) as u64, end - offset, "{length} at {offset}");
+            let error = file.read_at(offset, &mut vec![0; length]).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+        }
+        assert_eq!((read(8192, 512), read(4096, 4096)), (512, 4096), "the rest is still read");
     }
 
     #[test]

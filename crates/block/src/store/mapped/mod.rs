@@ -113,6 +113,12 @@ impl Mapping {
         true
     }
 
+    /// Whether a page of what was read at this offset may have been cut: then it ends in a zero. Of other data this spares the question
+    /// for the file's end.
+    pub(super) fn may_be_cut(&self, offset: u64, read: &[u8]) -> bool {
+        ends_in_a_zero(1 << self.page_shift, offset, read)
+    }
+
     /// See [`crate::store::Store::expect`].
     pub(super) fn expect(&self, offset: u64, length: u64) {
         let range = usize::try_from(offset).ok().zip(usize::try_from(length).ok());
@@ -212,6 +218,13 @@ impl Drop for Mapping {
         // SAFETY: nobody has a reference to this, and what was read was copied.
         unsafe { libc::munmap(self.start.as_ptr().cast::<c_void>(), self.length) };
     }
+}
+
+/// Whether any page's part of what lies at this offset does.
+fn ends_in_a_zero(page_bytes: usize, offset: u64, data: &[u8]) -> bool {
+    let in_first = page_bytes - (offset as usize & (page_bytes - 1));
+    let (first, others) = data.split_at(in_first.min(data.len()));
+    std::iter::once(first).chain(others.chunks(page_bytes)).any(|part| part.last() == Some(&0))
 }
 
 fn map(file: BorrowedFd<'_>, length: usize) -> Option<NonNull<u8>> {

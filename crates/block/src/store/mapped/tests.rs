@@ -201,3 +201,18 @@ fn what_others_may_change_elsewhere_is_not_mapped() {
     assert!(!is_of_this_machine(process.as_fd()));
     assert!(Mapping::of(process.as_fd()).is_none());
 }
+
+#[test]
+fn zeroes_at_the_end_of_a_page_are_what_a_cut_leaves() {
+    let of = |offset, data: &[u8]| ends_in_a_zero(4096, offset, data);
+    let mut data = vec![7; 12 << 10];
+    assert!(!of(0, &data) && !of(3 * 512, &data));
+    for zero in [4095, 8191] {
+        data[zero] = 0;
+        assert!(of(0, &data) && !of(512, &data), "{zero}");
+        data[zero] = 7;
+    }
+    data[4095 - 512] = 0;
+    assert!(of(512, &data) && of(0, &data[..4096 - 512]) && !of(0, &data));
+    assert!(!of(0, &[]));
+}
