@@ -7,7 +7,7 @@
 use std::fmt;
 use std::io;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
@@ -25,6 +25,13 @@ const KEPT_CLASSES: usize = 13;
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
 struct Page([u8; PAGE_BYTES]);
 
+/// A part of the pool that shares have nothing else of but a first short buffer each: those that hold the rest for long are not to
+/// keep others from doing anything at all.
+const RESERVED_PART: usize = 16;
+
+/// The longest buffer that comes from there.
+const RESERVED_BUFFER_BYTES_MAX: usize = 128 << 10;
+
 /// Hands out [`Buffer`]s and keeps them for the next command.
 ///
 /// Clones share one limit. A user of the pool that must not starve the others takes a [`BufferPool::share`].
@@ -34,8 +41,21 @@ pub struct BufferPool {
     account: Option<Arc<Account>>,
 }
 
-/// What one share has out, in bytes; only changed with the pool's state locked.
-type Account = AtomicUsize;
+/// What one share has out, and has ever given back, in bytes; only changed with the pool's state locked.
+#[derive(Debug, Default)]
+struct Account {
+    taken: AtomicUsize,
+    returned: AtomicU64,
+}
+
+/// How a buffer is counted.
+#[derive(Debug, Clone, Copy, Default)]
+struct Counted {
+    /// It was taken by [`BufferPool::allocate_unasked`].
+    is_unasked: bool,
+    /// It is of the reserve.
+    is_reserved: bool,
+}
 
 struct Shared {
     limit_bytes: usize,
@@ -48,6 +68,10 @@ struct State {
     in_use_bytes: usize,
     /// Of these, what was taken by [`BufferPool::allocate_unasked`].
     unasked_bytes: usize,
+    /// Of these, what is of the reserve.
+    reserved_bytes: usize,
+    /// How often a share that had nothing got nothing.
+    starvations: u64,
     kept_bytes: usize,
     /// Those with memory.
     kept: [Vec<Slot>; KEPT_CLASSES],
@@ -56,6 +80,10 @@ struct State {
 }
 
 impl State {
+    fn open_in_use_bytes(&self) -> usize {
+        self.in_use_bytes - self.reserved_bytes
+    }
+
     /// Takes kept buffers whose memory is to go back to the system, largest first, until at most `bytes` are kept.
     fn trim_to(&mut self, bytes: usize) -> Vec<Slot> {
         let mut dropped = Vec::new();
@@ -98,6 +126,47 @@ fn class_of(len: usize) -> Option<(usize, usize)> {
     Some((pages.checked_mul(PAGE_BYTES)?, class_of_pages(pages)))
 }
 
+impl Shared {
+    /// What only first short buffers are taken of; none in a pool that is hardly longer than those.
+    fn reserve_bytes(&self) -> usize {
+        let part = self.limit_bytes / RESERVED_PART;
+        if part < RESERVED_BUFFER_BYTES_MAX { 0 } else { part & !(PAGE_BYTES - 1) }
+    }
+
+    /// Where a share has its first buffer of so many bytes from, if there is room.
+    fn place_of_first(&self, state: &State, bytes: usize) -> Option<Counted> {
+        if bytes > self.limit_bytes.saturating_sub(state.in_use_bytes) {
+            return None;
+        }
+        let reserve_bytes = self.reserve_bytes();
+        let open_bytes = self.limit_bytes - reserve_bytes;
+        // One that is longer than all the rest could never be had else.
+        let is_open = bytes > open_bytes || state.open_in_use_bytes() + bytes <= open_bytes;
+        let is_reserved = bytes <= RESERVED_BUFFER_BYTES_MAX && state.reserved_bytes + bytes <= reserve_bytes;
+        (is_open || is_reserved).then_some(Counted { is_reserved: !is_open, ..Counted::default() })
+    }
+
+    /// Where a share that has so many bytes already has another buffer from: it leaves as much as it has.
+    fn place_of_next(
+        &self,
+        state: &State,
+        bytes: usize,
+        has_bytes: usize,
+        is_unasked: bool,
+    ) -> Option<Counted> {
+        let mut left_bytes = self.left_bytes(state).checked_sub(bytes)?;
+        if is_unasked {
+            left_bytes = left_bytes.min((self.limit_bytes / 2).saturating_sub(state.unasked_bytes + bytes));
+        }
+        (has_bytes + bytes <= left_bytes).then(Counted::default)
+    }
+
+    /// What is left beside the reserve.
+    fn left_bytes(&self, state: &State) -> usize {
+        (self.limit_bytes - self.reserve_bytes()).saturating_sub(state.open_in_use_bytes())
+    }
+}
+
 impl BufferPool {
     /// A pool that never holds more than `limit_bytes`, in use and kept together.
     pub fn new(limit_bytes: usize) -> Self {
@@ -114,7 +183,8 @@ impl BufferPool {
     }
 
     /// The same pool for one of several users: it never takes more than it leaves to the others. One user alone gets
-    /// half of the pool, two get a third each, and something is always left for the next.
+    /// half of the pool, two get a third each. Of pools from 2 MiB on a sixteenth is left for users that have nothing: each gets a
+    /// buffer of at most 128 KiB there, however many others keep all the rest.
     #[must_use]
     pub fn share(&self) -> Self {
         Self { shared: Arc::clone(&self.shared), account: Some(Arc::default()) }
@@ -143,29 +213,31 @@ impl BufferPool {
 
     fn take(&self, len: usize, is_unasked: bool, replaced_bytes: usize) -> Option<Buffer> {
         let (bytes, class) = class_of(len)?;
-        let limit_bytes = self.shared.limit_bytes;
         let mut state = self.shared.lock();
-        let in_use_bytes = state.in_use_bytes.checked_add(bytes)?;
-        if in_use_bytes > limit_bytes {
-            return None;
-        }
-        if let Some(account) = &self.account {
-            let taken = account.load(Ordering::Relaxed);
-            // A share's first buffer is always granted, or a small pool would never serve a large command.
-            if taken > replaced_bytes {
-                let left_bytes = limit_bytes - in_use_bytes;
-                let left_unasked_bytes = (limit_bytes / 2).saturating_sub(state.unasked_bytes + bytes);
-                let left_bytes = if is_unasked { left_bytes.min(left_unasked_bytes) } else { left_bytes };
-                if taken - replaced_bytes + bytes > left_bytes {
-                    return None;
-                }
+        let place = match &self.account {
+            None => {
+                (bytes <= self.shared.limit_bytes.saturating_sub(state.in_use_bytes)).then(Counted::default)
             }
-            account.store(taken + bytes, Ordering::Relaxed);
-        }
-        state.in_use_bytes = in_use_bytes;
-        if is_unasked {
-            state.unasked_bytes += bytes;
-        }
+            Some(account) => {
+                let taken = account.taken.load(Ordering::Relaxed);
+                // A share's first buffer is granted whatever it leaves, or a small pool would never serve a large command.
+                let place = if taken <= replaced_bytes {
+                    let place = self.shared.place_of_first(&state, bytes);
+                    state.starvations += u64::from(place.is_none());
+                    place
+                } else {
+                    self.shared.place_of_next(&state, bytes, taken - replaced_bytes, is_unasked)
+                };
+                if place.is_some() {
+                    account.taken.store(taken + bytes, Ordering::Relaxed);
+                }
+                place
+            }
+        };
+        let counted = Counted { is_unasked, ..place? };
+        state.in_use_bytes += bytes;
+        state.unasked_bytes += if is_unasked { bytes } else { 0 };
+        state.reserved_bytes += if counted.is_reserved { bytes } else { 0 };
         let slot = match state.kept.get_mut(class).and_then(Vec::pop) {
             Some(slot) => {
                 state.kept_bytes -= bytes;
@@ -175,12 +247,12 @@ impl BufferPool {
             None => self.shared.take_anew(state, bytes, class),
         };
         if slot.is_none() {
-            drop(self.shared.give_back(bytes, is_unasked, self.account.as_deref()));
+            drop(self.shared.give_back(bytes, counted, self.account.as_deref()));
         }
         Some(Buffer {
             slot: Some(slot?),
             len,
-            is_unasked,
+            counted,
             shared: Arc::clone(&self.shared),
             account: self.account.clone(),
         })
@@ -188,7 +260,17 @@ impl BufferPool {
 
     /// Bytes of all buffers that this share has out, each rounded up to its power of two; 0 if it is none.
     pub fn taken_bytes(&self) -> usize {
-        self.account.as_ref().map_or(0, |account| account.load(Ordering::Relaxed))
+        self.account.as_ref().map_or(0, |account| account.taken.load(Ordering::Relaxed))
+    }
+
+    /// Bytes of all buffers that this share has ever given back; 0 if it is none.
+    pub fn returned_bytes(&self) -> u64 {
+        self.account.as_ref().map_or(0, |account| account.returned.load(Ordering::Relaxed))
+    }
+
+    /// How often a share that had nothing has got nothing since the pool was made.
+    pub fn starvations(&self) -> u64 {
+        self.shared.lock().starvations
     }
 
     /// Whether a buffer of `len` bytes can ever be had.
@@ -198,16 +280,15 @@ impl BufferPool {
 
     /// Whether a share that has nothing yet would get a buffer of `len` bytes now.
     pub fn has_room(&self, len: usize) -> bool {
-        let left_bytes = self.shared.limit_bytes - self.shared.lock().in_use_bytes;
-        class_of(len).is_some_and(|(bytes, _)| bytes <= left_bytes)
+        let state = self.shared.lock();
+        class_of(len).is_some_and(|(bytes, _)| self.shared.place_of_first(&state, bytes).is_some())
     }
 
     /// Whether [`Self::allocate_unasked`] would grant so many bytes, be they one buffer or several.
     pub fn has_room_unasked(&self, bytes: usize) -> bool {
         let state = self.shared.lock();
         let half_bytes = self.shared.limit_bytes / 2;
-        let left_bytes =
-            half_bytes.saturating_sub(state.unasked_bytes).min(self.shared.limit_bytes - state.in_use_bytes);
+        let left_bytes = half_bytes.saturating_sub(state.unasked_bytes).min(self.shared.left_bytes(&state));
         let taken = self.taken_bytes();
         left_bytes.checked_sub(bytes).is_some_and(|left_bytes| taken + bytes <= left_bytes)
     }
@@ -241,25 +322,25 @@ impl Shared {
     }
 
     /// Ends the use of `bytes`; the state comes back locked.
-    fn give_back(&self, bytes: usize, is_unasked: bool, account: Option<&Account>) -> MutexGuard<'_, State> {
+    fn give_back(&self, bytes: usize, counted: Counted, account: Option<&Account>) -> MutexGuard<'_, State> {
         let mut state = self.lock();
         state.in_use_bytes -= bytes;
-        if is_unasked {
-            state.unasked_bytes -= bytes;
-        }
-        if let Some(account) = account {
-            account.store(account.load(Ordering::Relaxed).saturating_sub(bytes), Ordering::Relaxed);
+        state.unasked_bytes -= if counted.is_unasked { bytes } else { 0 };
+        state.reserved_bytes -= if counted.is_reserved { bytes } else { 0 };
+        if let Some(Account { taken, returned }) = account {
+            taken.store(taken.load(Ordering::Relaxed).saturating_sub(bytes), Ordering::Relaxed);
+            returned.store(returned.load(Ordering::Relaxed).wrapping_add(bytes as u64), Ordering::Relaxed);
         }
         state
     }
 
-    fn take_back(&self, mut slot: Slot, is_unasked: bool, account: Option<&Account>) {
+    fn take_back(&self, mut slot: Slot, counted: Counted, account: Option<&Account>) {
         let bytes = slot.length();
         let class = class_of_pages(bytes / PAGE_BYTES);
         if class >= KEPT_CLASSES {
             slot.empty();
         }
-        let mut state = self.give_back(bytes, is_unasked, account);
+        let mut state = self.give_back(bytes, counted, account);
         if class < KEPT_CLASSES {
             state.kept_bytes += bytes;
             state.kept[class].push(slot);
@@ -322,7 +403,7 @@ pub struct Buffer {
     /// There until it is dropped.
     slot: Option<Slot>,
     len: usize,
-    is_unasked: bool,
+    counted: Counted,
     shared: Arc<Shared>,
     account: Option<Arc<Account>>,
 }
@@ -358,7 +439,7 @@ impl fmt::Debug for Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         if let Some(slot) = self.slot.take() {
-            self.shared.take_back(slot, self.is_unasked, self.account.as_deref());
+            self.shared.take_back(slot, self.counted, self.account.as_deref());
         }
     }
 }
@@ -543,6 +624,39 @@ mod tests {
         assert!(share.allocate(1).is_none());
         drop(whole);
         assert!(share.allocate(1).is_some());
+    }
+
+    #[test]
+    fn who_has_nothing_gets_something_whatever_the_others_keep() {
+        let pool = BufferPool::new(32 << 20);
+        let kept: Vec<(BufferPool, Vec<Buffer>)> = (0..100)
+            .map(|_| {
+                let share = pool.share();
+                let buffers = std::iter::from_fn(|| share.allocate(512 << 10)).collect();
+                (share, buffers)
+            })
+            .collect();
+        assert_eq!(pool.in_use_bytes(), 30 << 20, "a sixteenth is left");
+        let starvations = pool.starvations();
+        assert!(starvations > 0);
+        let late = pool.share();
+        assert!(late.allocate(512 << 10).is_none() && !late.has_room(512 << 10));
+        assert_eq!(pool.starvations(), starvations + 1);
+        for _ in 0..100 {
+            let short = late.allocate(RESERVED_BUFFER_BYTES_MAX).expect("there is room");
+            assert!(late.allocate(4096).is_none(), "one each");
+            drop(short);
+        }
+        assert_eq!(late.returned_bytes(), 100 * RESERVED_BUFFER_BYTES_MAX as u64);
+        assert_eq!(pool.starvations(), starvations + 1, "a second one is no matter of having nothing");
+        // As many others as there is room for.
+        let shares: Vec<BufferPool> = (0..20).map(|_| pool.share()).collect();
+        let short: Vec<Buffer> =
+            shares.iter().filter_map(|share| share.allocate(RESERVED_BUFFER_BYTES_MAX)).collect();
+        assert_eq!((short.len(), pool.in_use_bytes()), (16, 32 << 20));
+        drop((kept, short));
+        let state = pool.shared.lock();
+        assert_eq!((state.in_use_bytes, state.reserved_bytes), (0, 0));
     }
 
     #[test]
