@@ -5,6 +5,7 @@
 
 mod before_login;
 mod full_feature;
+mod memory;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

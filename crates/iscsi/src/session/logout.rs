@@ -160,7 +160,8 @@ impl<D: Share> Session<D> {
         | CloseReason::Unacknowledged(_)
         | CloseReason::LogoutOverdue(_)
         | CloseReason::DataOverdue(_)
-        | CloseReason::ReadsOverdue(_) = reason
+        | CloseReason::ReadsOverdue(_)
+        | CloseReason::MemoryKept(_) = reason
         {
             // Nothing is wrong with its stream: it is told, too (4.2.6).
             self.announce_failure(outbox);

@@ -82,6 +82,11 @@ pub enum CloseReason {
     /// Other initiators' commands waited until answers to reads were taken.
     #[error("answers to reads that others wait for were not taken within {0} ms")]
     ReadsOverdue(u128),
+    /// Other initiators' commands waited for memory, of which this session gave back less than half.
+    #[error(
+        "less than half of the memory that others wait for was given back within {0} ms: answers were not taken, or data not sent"
+    )]
+    MemoryKept(u128),
 }
 
 /// Something for the driver to do or to know.

@@ -67,6 +67,13 @@ impl<D: Share> Session<D> {
         }
     }
 
+    /// Ends the session (session recovery, 7.1.4.4), which has kept memory for so long that others wait for.
+    pub fn give_up_hoard(&mut self, kept_for: Duration, outbox: &mut Outbox<D>) {
+        if !self.closing {
+            self.give_up(CloseReason::MemoryKept(kept_for.as_millis()), outbox);
+        }
+    }
+
     /// Looks at the clock; the driver calls this about once a second.
     pub fn tick(&mut self, now: Duration, outbox: &mut Outbox<D>) {
         for index in 0..self.connections.len() {

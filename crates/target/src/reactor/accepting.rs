@@ -84,7 +84,9 @@ impl Reactor {
             .filter_map(|(index, connection)| connection.is_stalled(now).then_some(index))
             .collect();
         for index in stalled {
-            self.disconnect(index, &Disconnect::Stalled);
+            // Who has all answers and does not close has told nothing new.
+            let reason = self.connections.get_mut(index).and_then(Connection::take_reason);
+            self.disconnect(index, &reason.unwrap_or(Disconnect::Closed));
         }
     }
 

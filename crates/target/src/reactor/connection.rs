@@ -101,7 +101,6 @@ pub(super) enum Disconnect {
     Reset,
     /// Its operator has changed who may do what.
     NotAdmitted,
-    Stalled,
     Draining,
 }
 
@@ -126,7 +125,6 @@ impl fmt::Display for Disconnect {
             Self::Reinstated => write!(f, "the initiator logged in again"),
             Self::Reset => write!(f, "target cold reset"),
             Self::NotAdmitted => write!(f, "the configuration does not let it in as before"),
-            Self::Stalled => write!(f, "the last answers were not taken"),
             Self::Draining => write!(f, "shutting down"),
         }
     }
@@ -292,6 +290,14 @@ impl Connection {
             Some(Closing::Lingering) => LINGERING_PATIENCE,
         };
         now.saturating_sub(*self.closing_since.get_or_insert(now)) >= patience
+    }
+
+    /// Why it ends, if the last answers have not been taken.
+    pub(super) fn take_reason(&mut self) -> Option<Disconnect> {
+        match self.closing.take_if(|closing| matches!(closing, Closing::Sending(_))) {
+            Some(Closing::Sending(reason)) => Some(reason),
+            _ => None,
+        }
     }
 
     /// Notes that bytes have come.

@@ -17,6 +17,7 @@ use tracing::{debug, info};
 
 use super::connection::{Connection, Disconnect, Stage, Token};
 use super::heralds::SessionHerald;
+use super::hoard::Hoard;
 use super::session::{Attachment, Link, TargetSession};
 use super::soliciting::Unasked;
 use super::visitor::Visitor;
@@ -211,6 +212,7 @@ impl Reactor {
             postponed: 0,
             contexts: Vec::new(),
             unasked: Unasked::default(),
+            hoard: Hoard::default(),
             retained: None,
             waiters: Vec::new(),
             joiners: Vec::new(),

@@ -19,6 +19,7 @@ mod framing;
 mod gaps;
 mod held;
 mod heralds;
+mod hoard;
 mod joining;
 mod landing;
 mod login;
@@ -69,6 +70,7 @@ use crate::seldom::Ration;
 use crate::server::Shared;
 use company::{Company, Unanswered};
 use connection::{Connection, Disconnect, Token};
+use hoard::Scarcity;
 use session::{Segment, TargetSession};
 use soliciting::{Paced, Short};
 use wait::Vigil;
@@ -182,6 +184,7 @@ pub(crate) struct Reactor {
     copying: copying::Copying,
     storing: storing::Storing,
     short: Short,
+    scarcity: Scarcity,
     paced: Paced,
     /// PDUs that this turn has brought so far.
     pdus: usize,
@@ -259,6 +262,7 @@ impl Reactor {
             copying: copying::Copying::default(),
             storing: storing::Storing::default(),
             short: Short::default(),
+            scarcity: Scarcity::default(),
             paced: Paced::default(),
             pdus: 0,
             at_once_left: 0,
@@ -330,7 +334,7 @@ impl Reactor {
         let has_work =
             self.is_collecting || self.has_put_off() || !self.copying.is_empty() || !self.order.is_empty();
         // Other reactors' tasks give memory back without a word.
-        let idle_limit = if self.short.is_empty() { TICK } else { soliciting::MEMORY_POLL };
+        let idle_limit = self.short.poll(self.now).unwrap_or(TICK);
         let idle_limit = idle_limit.min(self.paced.due_in(self.started));
         let limit = if has_work { Duration::ZERO } else { idle_limit };
         self.vigil.wait(&self.epoll, events, limit, std::mem::take(&mut self.pdus))?;
@@ -472,6 +476,7 @@ impl Reactor {
 
     fn tick(&mut self) {
         let sessions: Vec<usize> = self.sessions.iter().map(|(index, _)| index).collect();
+        let is_scarce = self.scarcity.note(self.now, self.shared.pool.starvations());
         for index in sessions {
             if let Some(session) = self.sessions.get_mut(index) {
                 for link in &session.links {
@@ -483,6 +488,7 @@ impl Reactor {
                 }
                 session.core.tick(self.now, &mut self.outbox);
                 session.bound_waiting(self.now, &mut self.outbox);
+                session.bound_hoard(self.now, is_scarce, &mut self.outbox);
                 self.bound_unasked(index);
                 self.run_session(index);
                 self.bound_retained(index);

@@ -11,6 +11,7 @@ use lunette_wire::Cid;
 
 use super::Waiter;
 use super::connection::Token;
+use super::hoard::{HOARD_PATIENCE, Hoard};
 use super::soliciting::{Asked, Unasked};
 use super::way::Way;
 use crate::registry::{SessionKey, SessionPlace};
@@ -192,6 +193,8 @@ pub(super) struct TargetSession {
     /// By the place of the task.
     pub(super) contexts: Vec<Option<TaskContext>>,
     pub(super) unasked: Unasked,
+    /// What it keeps while others wait for memory.
+    pub(super) hoard: Hoard,
     /// Its place among the sessions that wait for a connection, while it has none.
     pub(super) retained: Option<Retained>,
     /// Logins that wait for this session's end.
@@ -277,6 +280,13 @@ impl TargetSession {
             self.core.others_wait(now, context.id, do_wait, outbox);
         }
         self.core.others_wait_for_reads(now, attachment.nexus.keeps_others_waiting(), outbox);
+    }
+
+    /// Ends the session if it has kept for too long what memory others wait for.
+    pub(super) fn bound_hoard(&mut self, now: Duration, is_scarce: bool, outbox: &mut Outbox<Segment>) {
+        if self.hoard.is_over(now, is_scarce, &self.pool) {
+            self.core.give_up_hoard(HOARD_PATIENCE, outbox);
+        }
     }
 
     /// Where the data of a task goes; `None` when it has no buffer, or its store has it.

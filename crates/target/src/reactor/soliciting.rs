@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use lunette_block::BufferPool;
 use lunette_iscsi::session::TaskId;
 use lunette_wire::Cid;
 
@@ -24,8 +25,15 @@ const ASKED_PATIENCE: Duration = Duration::from_secs(1);
 /// Linux gives a command.
 const MEMORY_PATIENCE: Duration = Duration::from_secs(10);
 
-/// How often is looked for memory that others give back.
-pub(super) const MEMORY_POLL: Duration = Duration::from_millis(1);
+/// How often is looked for memory that others give back: at first, and when the first has waited for long.
+const MEMORY_POLLS: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(10)];
+
+/// How long the first of those who wait is waited for by all who come later. Commands that end at all have mostly ended by then: what
+/// it needs is kept by somebody who does nothing, and may not come before its patience is over.
+const QUEUE_PATIENCE: Duration = Duration::from_secs(1);
+
+/// How much more memory there has to be than one takes who passes the first.
+const PASSING_SPARE: usize = 2;
 
 /// Data that was asked for.
 #[derive(Debug, Clone, Copy)]
@@ -57,11 +65,50 @@ pub(super) struct Unasked {
 #[derive(Debug, Default)]
 pub(super) struct Short {
     sessions: VecDeque<(usize, SessionPlace)>,
+    /// Since when the first has waited in vain.
+    first_since: Option<Duration>,
 }
 
 impl Short {
-    pub(super) fn is_empty(&self) -> bool {
-        self.sessions.is_empty()
+    /// How long nobody need look for memory; `None` where nobody waits for it.
+    pub(super) fn poll(&self, now: Duration) -> Option<Duration> {
+        let is_late = self.first_since.is_some_and(|since| now.saturating_sub(since) >= QUEUE_PATIENCE);
+        (!self.sessions.is_empty()).then(|| MEMORY_POLLS[usize::from(is_late)])
+    }
+
+    fn remove(&mut self, at: usize) {
+        self.sessions.remove(at);
+        if at == 0 {
+            self.first_since = None;
+        }
+    }
+
+    /// What memory there is for whoever comes now.
+    fn memory(&self, now: Duration) -> Memory {
+        match self.first_since {
+            _ if self.sessions.is_empty() => Memory::Free,
+            Some(since) if now.saturating_sub(since) >= QUEUE_PATIENCE => Memory::Spare,
+            _ => Memory::None,
+        }
+    }
+}
+
+/// What memory a task may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Memory {
+    Free,
+    /// As long as there is much more than it needs: others have waited for longer.
+    Spare,
+    None,
+}
+
+impl Memory {
+    fn allows(self, pool: &BufferPool, bytes: usize) -> bool {
+        match self {
+            Self::Free => true,
+            Self::Spare => pool.has_room(bytes.saturating_mul(PASSING_SPARE)),
+            Self::None => false,
+        }
     }
 }
 
@@ -174,13 +221,13 @@ impl Reactor {
         let Some(session) = self.sessions.get_mut(index) else { return };
         if std::mem::take(&mut session.unasked.is_news) && !session.unasked.tasks.is_empty() {
             // Those who have waited for memory are served first.
-            let buffers_max = if self.short.is_empty() { usize::MAX } else { 0 };
-            self.ask_in_turn(index, buffers_max);
+            let memory = self.short.memory(self.now);
+            self.ask_in_turn(index, memory, usize::MAX);
         }
     }
 
     /// As [`Self::ask_on`], with buffers for so many tasks at most; answers whether a task got one.
-    fn ask_in_turn(&mut self, index: usize, mut buffers_max: usize) -> bool {
+    fn ask_in_turn(&mut self, index: usize, memory: Memory, mut buffers_max: usize) -> bool {
         let mut short_bytes = None;
         let (mut has_got, mut is_paced) = (false, false);
         let mut at = 0;
@@ -188,7 +235,7 @@ impl Reactor {
             && let Some(&id) = session.unasked.tasks.get(at)
         {
             let are_several = session.links.len() > 1;
-            match self.take_turn(index, id, buffers_max > 0) {
+            match self.take_turn(index, id, if buffers_max > 0 { memory } else { Memory::None }) {
                 Turn::Over { took_memory } => {
                     has_got |= took_memory;
                     buffers_max -= usize::from(took_memory);
@@ -231,7 +278,7 @@ impl Reactor {
         has_got
     }
 
-    fn take_turn(&mut self, index: usize, id: TaskId, may_take_memory: bool) -> Turn {
+    fn take_turn(&mut self, index: usize, id: TaskId, memory: Memory) -> Turn {
         let now = self.now;
         let Some(session) = self.sessions.get_mut(index) else { return Turn::OVER };
         let Some(view) = session.core.task(id).filter(|view| !view.aborted) else { return Turn::OVER };
@@ -270,7 +317,9 @@ impl Reactor {
         if needed > present {
             let pool = &session.pool;
             let larger = match &context.data_out {
-                _ if !may_take_memory && pool.is_possible(needed) => return Turn::NoMemory(needed),
+                _ if !memory.allows(pool, needed) && pool.is_possible(needed) => {
+                    return Turn::NoMemory(needed);
+                }
                 Some(smaller) => pool.allocate_instead(needed, smaller),
                 None => pool.allocate(needed),
             };
@@ -341,26 +390,36 @@ impl Reactor {
 
     /// Looks whether there is memory now for those who wait for it, each in turn.
     pub(super) fn ask_where_memory_was_short(&mut self) {
+        let now = self.now;
+        // Those before it have waited in vain for so long that others may pass them.
+        let mut at = 0;
         for _ in 0..self.short.sessions.len() {
-            let Some(&(index, place)) = self.short.sessions.front() else { return };
-            let is_there = self.sessions.get(index).is_some_and(|session| session.place == place);
-            if !is_there {
-                self.short.sessions.pop_front();
+            let Some(&(index, place)) = self.short.sessions.get(at) else { return };
+            if self.sessions.get(index).is_none_or(|session| session.place != place) {
+                self.short.remove(at);
                 continue;
             }
+            let memory = if at == 0 { Memory::Free } else { Memory::Spare };
             let are_others = self.short.sessions.len() > 1;
-            let has_got = self.ask_in_turn(index, if are_others { 1 } else { usize::MAX });
+            let has_got = self.ask_in_turn(index, memory, if are_others { 1 } else { usize::MAX });
             self.run_session(index);
             let Some(session) = self.sessions.get_mut(index).filter(|session| session.place == place) else {
                 continue;
             };
             match session.unasked.short {
                 // Nobody takes away from under the first what it waits for.
-                Some((_, bytes)) if !has_got && !session.pool.has_room(bytes) => return,
+                Some((_, bytes)) if !has_got && (at > 0 || !session.pool.has_room(bytes)) => {
+                    let since = *self.short.first_since.get_or_insert(now);
+                    if now.saturating_sub(since) < QUEUE_PATIENCE {
+                        return;
+                    }
+                    at += 1;
+                    continue;
+                }
                 Some(_) => self.short.sessions.push_back((index, place)),
                 None => session.unasked.is_listed = false,
             }
-            self.short.sessions.pop_front();
+            self.short.remove(at);
         }
     }
 
