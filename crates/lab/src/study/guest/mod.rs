@@ -41,6 +41,12 @@ const NETWORK: &str = "10.0.2.0/24";
 const DEVICE: &str = "guest";
 /// An emulated processor takes its time, on a machine that may be busy.
 const PATIENCE: Duration = Duration::from_secs(300);
+/// A boot takes 10 to 20 s. One in some thousands of an emulated kernel hangs, before it has seen anything of ours.
+const BOOT_PATIENCE: Duration = Duration::from_secs(150);
+const BOOTS: usize = 3;
+/// What its script tells when it begins, and when it can be used.
+const BOOTED: &str = "told-booted";
+const READY: &str = "told-ready";
 const STEP: Duration = Duration::from_millis(20);
 
 /// What is to be said of it without acceleration.
@@ -135,31 +141,39 @@ impl Guest {
         })
         .map_err(&failed)?;
         other.within(|| ip(&format!("route add {NETWORK} via {}", end.ipv4))).map_err(&failed)?;
-        let directory = Directory::make(&env::temp_dir()).map_err(&failed)?;
         let exports = [("HOST", ROUTER.to_string()), ("MTU", mtu.to_string())]
             .into_iter()
             .chain(variables.iter().map(|(name, value)| (*name, (*value).to_owned())))
             .map(|(name, value)| format!("export {name}='{value}'\n"));
-        let text = exports.collect::<String>() + script;
-        fs::write(directory.path().join("script"), text).map_err(&failed)?;
-        let mut qemu = qemu(&image, directory.path(), mtu);
-        let machine = own.spawn_mortal(&mut qemu).map_err(LabError::system("a virtual machine"))?;
-        let mut guest = Self { machine, directory, jobs: AtomicU32::new(0), versions: BTreeMap::new() };
-        guest.wait_until_ready()?;
+        let text = format!("touch /mnt/host/{BOOTED}\n{}{script}", exports.collect::<String>());
+        let mut guest = first_booted(|| {
+            let directory = Directory::make(&env::temp_dir()).map_err(&failed)?;
+            fs::write(directory.path().join("script"), &text).map_err(&failed)?;
+            let mut qemu = qemu(&image, directory.path(), mtu);
+            let machine = own.spawn_mortal(&mut qemu).map_err(LabError::system("a virtual machine"))?;
+            let mut guest = Self::of(machine, directory);
+            guest.wait_until_told(BOOTED, BOOT_PATIENCE)?;
+            Ok(guest)
+        })?;
+        guest.wait_until_told(READY, PATIENCE)?;
         // What it cannot say is not known.
         let told = fs::read_to_string(guest.directory.path().join("versions")).unwrap_or_default();
         guest.versions = versions::told(&told);
         Ok(guest)
     }
 
-    fn wait_until_ready(&mut self) -> Result<(), LabError> {
+    const fn of(machine: Child, directory: Directory) -> Self {
+        Self { machine, directory, jobs: AtomicU32::new(0), versions: BTreeMap::new() }
+    }
+
+    fn wait_until_told(&mut self, what: &str, patience: Duration) -> Result<(), LabError> {
         let started = Instant::now();
-        while !self.directory.path().join("told-ready").exists() {
+        while !self.directory.path().join(what).exists() {
             let ended = self.machine.try_wait().map_err(LabError::system("a virtual machine"))?;
             if ended.is_some() || self.directory.path().join("status").exists() {
                 return Err(LabError::NotReady(format!("the virtual machine has ended: {}", self.said())));
             }
-            if started.elapsed() > PATIENCE {
+            if started.elapsed() > patience {
                 return Err(LabError::NotReady(format!("the virtual machine is not ready: {}", self.said())));
             }
             thread::sleep(STEP);
@@ -204,6 +218,19 @@ impl Guest {
     }
 }
 
+/// The first of some boots that comes as far as its script; of none the failure of the last one. What cannot even be tried is not
+/// tried again.
+fn first_booted<T>(mut boot: impl FnMut() -> Result<T, LabError>) -> Result<T, LabError> {
+    let mut booted = boot();
+    for _ in 1..BOOTS {
+        match booted {
+            Err(LabError::NotReady(_)) => booted = boot(),
+            _ => break,
+        }
+    }
+    booted
+}
+
 impl Drop for Guest {
     fn drop(&mut self) {
         // Its root is in memory.
@@ -241,4 +268,57 @@ fn ip(words: &str) -> io::Result<()> {
     let mut ip = command("ip");
     ip.args(words.split(' '));
     tool::run(ip, &format!("ip {words}"), tool::LIMIT).map(drop).map_err(io::Error::other)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// Boots one after the other, each a shell with a script in the place of a machine, which has a moment to tell; answers how many
+    /// there were as well.
+    fn booted(scripts: &[&str]) -> (Result<Guest, LabError>, usize) {
+        let boots = Cell::new(0);
+        let booted = first_booted(|| {
+            let script = scripts[boots.replace(boots.get() + 1)];
+            let directory = Directory::make(&env::temp_dir()).expect("a directory");
+            let mut shell = Command::new("sh");
+            shell.args(["-c", script]).current_dir(directory.path());
+            let mut guest = Guest::of(shell.spawn().expect("a shell"), directory);
+            guest.wait_until_told(BOOTED, Duration::from_secs(1))?;
+            Ok(guest)
+        });
+        (booted, boots.get())
+    }
+
+    const GOOD: &str = "touch told-booted; exec sleep 60";
+    const HANGS: &str = "exec sleep 60";
+    const ENDS: &str = "echo no root >output";
+
+    #[test]
+    fn a_kernel_that_hangs_is_booted_again() {
+        for (scripts, boots) in [(&[GOOD][..], 1), (&[HANGS, GOOD], 2), (&[ENDS, HANGS, GOOD], 3)] {
+            let (booted, tried) = booted(scripts);
+            assert!(booted.is_ok() && tried == boots, "{tried}: {booted:?}");
+        }
+    }
+
+    #[test]
+    fn what_never_boots_is_given_up() {
+        let (booted, tried) = booted(&[ENDS; BOOTS]);
+        let told = booted.expect_err("there is none").to_string();
+        assert_eq!(
+            (tried, told.ends_with("the virtual machine has ended: no root")),
+            (BOOTS, true),
+            "{told}"
+        );
+        let mut tried = 0;
+        let refused: Result<(), _> = first_booted(|| {
+            tried += 1;
+            Err(LabError::Needs("an image".to_owned()))
+        });
+        assert!(refused.is_err_and(|error| error.is_of_plan()));
+        assert_eq!(tried, 1);
+    }
 }
