@@ -209,9 +209,23 @@ const COMPARED: [&str; 4] = ["max-throughput", "max-write-throughput", "max-iops
 
 /// Whether a cell has one of these profiles, standard frames, and an initiator that needs no virtual machine.
 pub(super) fn is_compared(cell: &Cell) -> bool {
+    is_of_comparison(cell) && !is_virtual(cell)
+}
+
+/// Whether a cell is too much for a quick run of all: in a virtual machine each takes some seconds, and the first over a link
+/// boots one.
+pub(super) fn is_wide(cell: &Cell) -> bool {
+    is_virtual(cell) && !is_of_comparison(cell)
+}
+
+fn is_of_comparison(cell: &Cell) -> bool {
     let has =
         |name, values: &[&str]| cell.parameters.iter().any(|own| own.0 == name && values.contains(&&*own.1));
-    has("profile", &COMPARED) && has("frames", &["standard"]) && !has("initiator", &["virtual"])
+    has("profile", &COMPARED) && has("frames", &["standard"])
+}
+
+const fn is_virtual(cell: &Cell) -> bool {
+    matches!(cell.probe, Probe::Virtual(_))
 }
 
 #[cfg(test)]
