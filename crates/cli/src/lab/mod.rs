@@ -173,6 +173,8 @@ struct Row {
     paper: &'static str,
     question: &'static str,
     cells: usize,
+    /// Those that need a virtual machine.
+    virtual_cells: usize,
 }
 
 fn list(json: bool) -> Result<(), Failure> {
@@ -181,6 +183,7 @@ fn list(json: bool) -> Result<(), Failure> {
         paper: study.paper,
         question: study.question,
         cells: study.size(),
+        virtual_cells: study.virtual_cells(),
     };
     let rows: Vec<Row> = studies().iter().map(row).collect();
     tell(json, &rows, |rows| {

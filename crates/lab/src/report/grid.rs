@@ -142,6 +142,7 @@ mod tests {
             is_partial: false,
             only: Vec::new(),
             cells_in_study: 3,
+            lacking: Vec::new(),
             altered: None,
             negotiated: Vec::new(),
             cells,

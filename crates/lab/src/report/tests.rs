@@ -49,6 +49,7 @@ fn result(parameter: &str) -> StudyResult {
         is_partial: false,
         only: Vec::new(),
         cells_in_study: 3,
+        lacking: Vec::new(),
         altered: None,
         negotiated: Vec::new(),
         cells: vec![

@@ -89,6 +89,7 @@ impl Laboratory<'_> {
             is_partial,
             only: self.only.to_vec(),
             cells_in_study,
+            lacking: Vec::new(),
             altered: self.altered(),
             negotiated: agreements,
             cells,

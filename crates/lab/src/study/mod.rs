@@ -45,7 +45,7 @@ mod written;
 pub use judgement::REACHED;
 pub(crate) use judgement::{HELD, OFF, UNEXPLAINED};
 pub use peer::Peer;
-pub use result::{CellResult, FORM, Failed, Further, LinkFacts, StudyResult, Summary};
+pub use result::{CellResult, FORM, Failed, Further, Lacking, LinkFacts, StudyResult, Summary};
 pub use runner::{Laboratory, Told};
 pub use scratch::sweep as remove_left;
 pub(crate) use setting::Ends;
@@ -121,6 +121,12 @@ impl Study {
     #[must_use]
     pub fn size(&self) -> usize {
         (self.cells)(1).len()
+    }
+
+    /// How many of them have an end in a virtual machine, whatever the target.
+    #[must_use]
+    pub fn virtual_cells(&self) -> usize {
+        (self.cells)(1).iter().filter(|cell| matches!(cell.probe, Probe::Virtual(_))).count()
     }
 
     /// Other targets that it compares with ours, where they are installed and nobody says which.

@@ -49,6 +49,9 @@ pub struct StudyResult {
     /// How many cells the study has, beside the same targets; 0 where an older result does not say.
     #[serde(default)]
     pub cells_in_study: usize,
+    /// What this machine lacks, each with how many cells are left out for it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lacking: Vec<Lacking>,
     /// What sessions agreed on; cells say which.
     pub negotiated: Vec<Negotiated>,
     /// What makes another study of it: what all cells over a link have in the place of what the study chooses, or no network at all.
@@ -74,6 +77,15 @@ pub struct Failed {
     pub is_measured: bool,
     /// Why the first of them failed.
     pub reason: String,
+}
+
+/// Something that this machine lacks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lacking {
+    /// What it is, with what to install.
+    pub what: String,
+    /// How many cells are left out for it.
+    pub cells: usize,
 }
 
 /// A link, and how it was kept.

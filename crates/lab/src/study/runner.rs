@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::collected::Collected;
 use super::group::Group;
 use super::peer::Peer;
-use super::result::StudyResult;
+use super::result::{Lacking, StudyResult};
 use super::selection::{Aimed, divided};
 use super::setting::{self, Key, Setting};
 use super::site::Site;
@@ -85,7 +85,7 @@ struct Chosen {
     /// So many others are left to runs that have more time.
     wide: usize,
     /// What this machine lacks for others.
-    lacking: Vec<String>,
+    lacking: Vec<Lacking>,
     /// How many there are of all, but for those that have not all that is set.
     of: usize,
 }
@@ -182,9 +182,11 @@ impl Laboratory<'_> {
                 " {wide} cells are left to the whole run, and to quick ones that --only names them for."
             );
         }
-        for lack in lacking {
-            result.differs += &format!(" Cells are left out on this machine, for it lacks {lack}.");
+        for Lacking { what, cells } in &lacking {
+            let are = if *cells == 1 { "cell is" } else { "cells are" };
+            result.differs += &format!(" {cells} {are} left out on this machine, for it lacks {what}.");
         }
+        result.lacking = lacking;
         if cells.iter().any(|aimed| expected::expected(&aimed.cell, self.is_quick).is_some()) {
             result.differs += EXPECTED_DIFFERS;
         }
@@ -228,7 +230,8 @@ impl Laboratory<'_> {
         }
         let (cells, lacking) = divided(cells, self.is_proxied);
         if cells.is_empty() {
-            return Err(LabError::Needs(lacking.join("; ")));
+            let all: Vec<String> = lacking.into_iter().map(|lacking| lacking.what).collect();
+            return Err(LabError::Needs(all.join("; ")));
         }
         Ok(Chosen { cells, leaves_out, wide: wide.len(), lacking, of })
     }

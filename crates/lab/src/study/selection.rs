@@ -5,6 +5,7 @@ use lunette_wan::Proxy;
 
 use super::peer::Peer;
 use super::probe::Probe;
+use super::result::Lacking;
 use super::runner::Laboratory;
 use super::setting::{self, Key, Setting};
 use super::{Cell, Study, dalgic, disaster, lu, trinkle};
@@ -131,8 +132,8 @@ pub(super) fn order(cells: &[Aimed], turn: usize) -> Vec<usize> {
 }
 
 /// The cells that this machine has everything for, and what it lacks for the others.
-pub(super) fn divided(cells: Vec<Aimed>, is_proxied: bool) -> (Vec<Aimed>, Vec<String>) {
-    let mut lacking = Vec::new();
+pub(super) fn divided(cells: Vec<Aimed>, is_proxied: bool) -> (Vec<Aimed>, Vec<Lacking>) {
+    let mut lacking: Vec<Lacking> = Vec::new();
     let needs_network = |aimed: &Aimed| is_proxied && (aimed.peer.is_some() || !passes_a_proxy(&aimed.cell));
     let lacks = |aimed: &Aimed| {
         let network = needs_network(aimed).then(|| NETWORK.to_owned());
@@ -140,9 +141,10 @@ pub(super) fn divided(cells: Vec<Aimed>, is_proxied: bool) -> (Vec<Aimed>, Vec<S
     };
     let has_all = |aimed: &Aimed| match lacks(aimed) {
         None => true,
-        Some(lack) => {
-            if !lacking.contains(&lack) {
-                lacking.push(lack);
+        Some(what) => {
+            match lacking.iter_mut().find(|known| known.what == what) {
+                Some(known) => known.cells += 1,
+                None => lacking.push(Lacking { what, cells: 1 }),
             }
             false
         }
