@@ -284,6 +284,15 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn what_is_lacking_is_told_once_with_the_cells_that_it_is_lacking_for() {
+        let cells = (study("trinkle-profiles").expect("a study").cells)(1).into_iter();
+        let (able, lacking) = divided(cells.map(|cell| Aimed { cell, peer: None }).collect(), true);
+        // Those with a virtual initiator and plain TCP, at least.
+        assert!((1..=21).contains(&able.len()), "{}", able.len());
+        assert_eq!(lacking, [Lacking { what: NETWORK.to_owned(), cells: 45 - able.len() }]);
+    }
+
+    #[test]
     fn who_is_compared_is_there_without_being_asked_for() {
         let trinkle = study("trinkle-profiles").expect("a study");
         let installed: Vec<Peer> = trinkle::PEERS.into_iter().filter(|peer| peer.check().is_ok()).collect();
