@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::report::Tally;
 use crate::suites;
+use crate::vm;
 use crate::workspace::Workspace;
 
 /// What the short runs of all studies together may take (issue "The lab").
@@ -32,6 +33,9 @@ pub(crate) struct Options {
     /// Only these studies (`lunette lab list`)
     #[arg(long, value_name = "STUDY", num_args = 1..)]
     only: Vec<String>,
+    /// Other targets beside ours, as `lunette lab run --peers` has them: tgtd, istgt, lio
+    #[arg(long, value_name = "TARGETS", value_delimiter = ',', requires = "only")]
+    peers: Vec<String>,
     /// Where the results go, with the report; without it, below Cargo's target directory
     #[arg(long, value_name = "DIRECTORY")]
     directory: Option<PathBuf>,
@@ -44,6 +48,8 @@ pub(crate) struct Options {
 #[derive(Debug, Deserialize)]
 struct Listed {
     name: String,
+    /// Cells that need a virtual machine.
+    virtual_cells: usize,
 }
 
 /// What is read of a result.
@@ -51,11 +57,20 @@ struct Listed {
 struct StudyResult {
     host: Host,
     cells: Vec<Cell>,
+    #[serde(default)]
+    lacking: Vec<Lacking>,
 }
 
 #[derive(Debug, Deserialize)]
 struct Cell {
     limit: String,
+}
+
+/// What this machine lacks, with what to install, and how many cells are left out for it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Lacking {
+    what: String,
+    cells: usize,
 }
 
 /// The machine as results have it.
@@ -92,6 +107,9 @@ struct Row {
     /// What this machine lacks for it, with what to install, where that is why there are none.
     #[serde(default)]
     lacks: Option<String>,
+    /// The same where it is why some cells have none.
+    #[serde(default)]
+    left_out: Vec<Lacking>,
     cells: usize,
     /// Cells that reach 95 % of what the model expects, and those that have a model.
     reached: usize,
@@ -136,11 +154,13 @@ pub(crate) fn run_all(workspace: &Workspace, options: &Options) -> Result<bool> 
     std::fs::create_dir_all(&directory).with_context(|| directory.display().to_string())?;
     let listed = first_line(&binary, &["lab", "list", "--json"])?;
     let listed: Vec<Listed> = serde_json::from_str(&listed).context("lunette lab list --json")?;
-    let listed: Vec<&str> = listed.iter().map(|study| &*study.name).collect();
+    let names: Vec<&str> = listed.iter().map(|study| &*study.name).collect();
     for name in &options.only {
-        ensure!(listed.contains(&&**name), "{name} is no study; there are {}", listed.join(", "));
+        ensure!(names.contains(&&**name), "{name} is no study; there are {}", names.join(", "));
     }
-    let is_wanted = |name: &&&str| options.only.is_empty() || options.only.iter().any(|only| only == **name);
+    let is_wanted = |study: &&Listed| options.only.is_empty() || options.only.contains(&study.name);
+    let wanted: Vec<&Listed> = listed.iter().filter(is_wanted).collect();
+    let image = if wanted.iter().any(|study| options.needs_image(study)) { image(workspace) } else { None };
     let mut outcome = Outcome {
         bench: NAME.to_owned(),
         commit,
@@ -150,8 +170,9 @@ pub(crate) fn run_all(workspace: &Workspace, options: &Options) -> Result<bool> 
         host: None,
         rows: Vec::new(),
     };
-    for name in listed.iter().filter(is_wanted) {
-        let (row, host) = study(&binary, name, options.quick, &directory)?;
+    for listed in wanted {
+        let image = image.as_ref().filter(|_| options.needs_image(listed));
+        let (row, host) = study(&binary, &listed.name, options, image, &directory)?;
         println!("{}", row.line());
         outcome.host = outcome.host.or(host);
         outcome.rows.push(row);
@@ -165,12 +186,41 @@ pub(crate) fn run_all(workspace: &Workspace, options: &Options) -> Result<bool> 
         std::fs::write(path, json + "\n").with_context(|| path.display().to_string())?;
     }
     print!("\n{}\n", outcome.markdown());
-    println!("{} studies: {}", outcome.rows.len(), outcome.tally());
+    println!("{}", outcome.last_line());
     Ok(outcome.is_good())
 }
 
+impl Options {
+    /// Whether something of a study is in a virtual machine: its initiator or, beside any study's own, the target of the kernel.
+    fn needs_image(&self, study: &Listed) -> bool {
+        study.virtual_cells > 0 || self.peers.iter().any(|peer| peer == "lio")
+    }
+}
+
+/// The image of the virtual machine, unless the environment names one, which the studies then have; its time is no study's. Where there
+/// can be none they go on without, and tell which cells that leaves out.
+fn image(workspace: &Workspace) -> Option<(&'static str, PathBuf)> {
+    if std::env::var_os(lunette_tests::vm::IMAGE).is_some() {
+        return None;
+    }
+    let began = Instant::now();
+    let image = vm::usual_image(workspace);
+    let told = match &image {
+        Ok((_, directory)) => directory.display().to_string(),
+        Err(error) => format!("there is none: {error:#}"),
+    };
+    println!("{:>8.1} s  image of the virtual machine, not counted: {told}", began.elapsed().as_secs_f64());
+    image.ok()
+}
+
 /// One study, and the machine as its result has it.
-fn study(binary: &Path, name: &str, is_quick: bool, directory: &Path) -> Result<(Row, Option<Host>)> {
+fn study(
+    binary: &Path,
+    name: &str,
+    options: &Options,
+    image: Option<&(&'static str, PathBuf)>,
+    directory: &Path,
+) -> Result<(Row, Option<Host>)> {
     let path = directory.join(format!("{name}.json"));
     // Of an earlier run; if this one fails there is to be none.
     if path.exists() {
@@ -178,17 +228,22 @@ fn study(binary: &Path, name: &str, is_quick: bool, directory: &Path) -> Result<
     }
     let mut command = Command::new(binary);
     command.args(["lab", "run", name, "--quiet", "--output"]).arg(directory);
-    if is_quick {
+    if options.quick {
         command.arg("--quick");
     }
+    if !options.peers.is_empty() {
+        command.args(["--peers", &options.peers.join(",")]);
+    }
+    command.envs(image.map(|(variable, directory)| (variable, directory)));
     let began = Instant::now();
-    let finished = run(&mut command, LIMITS[usize::from(!is_quick)])?;
+    let finished = run(&mut command, LIMITS[usize::from(!options.quick)])?;
     let mut row = Row {
         study: name.to_owned(),
         seconds: began.elapsed().as_secs_f64(),
         failure: None,
         lacks: None,
         cells: 0,
+        left_out: Vec::new(),
         reached: 0,
         modelled: 0,
         machine: 0,
@@ -206,6 +261,7 @@ fn study(binary: &Path, name: &str, is_quick: bool, directory: &Path) -> Result<
     let json = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
     let result: StudyResult = serde_json::from_str(&json).with_context(|| path.display().to_string())?;
     row.cells = result.cells.len();
+    row.left_out = result.lacking;
     row.machine = result.cells.iter().filter(|cell| cell.limit.starts_with("machine")).count();
     Ok((row, Some(result.host)))
 }
@@ -232,9 +288,14 @@ impl Row {
         let told = match (&self.failure, &self.lacks) {
             (Some(failure), _) => failure.clone(),
             (None, Some(lack)) => format!("skipped: it needs {lack}"),
-            (None, None) => format!("{} cells", self.cells),
+            (None, None) => format!("{} cells{}", self.cells, left_out(self.left_out())),
         };
         format!("{:>8.1} s  {}: {told}", self.seconds, self.study)
+    }
+
+    /// How many cells are left out for want of something.
+    fn left_out(&self) -> usize {
+        self.left_out.iter().map(|lacking| lacking.cells).sum()
     }
 
     fn markdown(&self) -> String {
@@ -246,8 +307,14 @@ impl Row {
             return format!("| {study} | skipped: it needs {lack} | – | – | – | {seconds:.1} |\n");
         }
         let met = if *modelled == 0 { "–".to_owned() } else { format!("{reached} of {modelled}") };
-        format!("| {study} | {cells} | {met} | {machine} | {unexplained} | {seconds:.1} |\n")
+        let left_out = left_out(self.left_out());
+        format!("| {study} | {cells}{left_out} | {met} | {machine} | {unexplained} | {seconds:.1} |\n")
     }
+}
+
+/// What stands behind a count of cells where others are missing.
+fn left_out(cells: usize) -> String {
+    if cells > 0 { format!(", {cells} left out") } else { String::new() }
 }
 
 impl Outcome {
@@ -299,6 +366,18 @@ impl Outcome {
         }
     }
 
+    /// What is counted, and what is missing from it.
+    fn last_line(&self) -> String {
+        let cells = self.left_out();
+        let left_out =
+            if cells > 0 { format!("; {cells} cells left out on this machine") } else { String::new() };
+        format!("{} studies: {}{left_out}", self.rows.len(), self.tally())
+    }
+
+    fn left_out(&self) -> usize {
+        self.rows.iter().map(Row::left_out).sum()
+    }
+
     /// The table, and a sentence that says what it is of.
     pub(crate) fn markdown(&self) -> String {
         let mut text = String::from(
@@ -310,8 +389,9 @@ impl Outcome {
         let sum = |of: fn(&Row) -> usize| self.rows.iter().map(of).sum::<usize>();
         let _ = writeln!(
             text,
-            "| all | {} | {} of {} | {} | {} | {} |\n",
+            "| all | {}{} | {} of {} | {} | {} | {} |\n",
             sum(|row| row.cells),
+            left_out(self.left_out()),
             sum(|row| row.reached),
             sum(|row| row.modelled),
             sum(|row| row.machine),
@@ -345,6 +425,12 @@ impl Outcome {
                 );
             }
             None => text.push_str("Nothing was measured.\n"),
+        }
+        for row in &self.rows {
+            for Lacking { what, cells } in &row.left_out {
+                let _ =
+                    writeln!(text, "\nLeft out of {}: {cells}, for this machine lacks {what}.", row.study);
+            }
         }
         text
     }
@@ -384,6 +470,7 @@ mod tests {
             failure: None,
             lacks: None,
             cells: 16,
+            left_out: Vec::new(),
             reached: 15,
             modelled: 16,
             machine: 1,
@@ -456,6 +543,38 @@ mod tests {
         outcome.rows[0].failure = Some("hangs".to_owned());
         assert!(!outcome.is_good());
         assert_eq!(outcome.tally(), Tally { passed: 0, failed: 1, skipped: 1 });
+    }
+
+    #[test]
+    fn cells_that_are_left_out_are_counted_and_no_failure() {
+        let mut outcome = outcome(10.0);
+        assert_eq!(outcome.last_line(), "1 studies: 1 passed, 0 failed, 0 skipped");
+        let lacking = |what: &str, cells| Lacking { what: what.to_owned(), cells };
+        outcome.rows[0].left_out =
+            vec![lacking("cpio (Debian: apt-get install cpio)", 20), lacking("FUSE", 4)];
+        assert!(outcome.rows[0].line().ends_with("dalgic-tcp: 16 cells, 24 left out"));
+        let text = outcome.markdown();
+        for part in [
+            "| dalgic-tcp | 16, 24 left out | 15 of 16 | 1 | 0 | 10.0 |\n| all | 16, 24 left out | 15 of 16 |",
+            "\nLeft out of dalgic-tcp: 20, for this machine lacks cpio (Debian: apt-get install cpio).\n",
+            "\nLeft out of dalgic-tcp: 4, for this machine lacks FUSE.\n",
+        ] {
+            assert!(text.contains(part), "{text}");
+        }
+        let told = "1 studies: 1 passed, 0 failed, 0 skipped; 24 cells left out on this machine";
+        assert_eq!(outcome.last_line(), told);
+        assert!(outcome.is_good());
+    }
+
+    #[test]
+    fn an_image_is_for_studies_that_have_something_in_a_virtual_machine() {
+        let needs = |virtual_cells, peers: &[&str]| {
+            let peers = peers.iter().map(|&peer| peer.to_owned()).collect();
+            let options = Options { quick: true, only: Vec::new(), peers, directory: None, save: None };
+            options.needs_image(&Listed { name: "dalgic-lan".to_owned(), virtual_cells })
+        };
+        assert!(needs(20, &[]) && needs(0, &["tgtd", "lio"]));
+        assert!(!needs(0, &[]) && !needs(0, &["tgtd"]));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use lunette_tests::packages::{find_program, package_of};
 use lunette_tests::process::run;
 use lunette_tests::vm;
@@ -67,25 +67,37 @@ pub(crate) fn images(workspace: &Workspace, report: &mut Report) -> Images {
 fn image(workspace: &Workspace, report: &mut Report, recipe: &Recipe) -> Option<(&'static str, String)> {
     let mut image = None;
     report.step(&format!("image of the virtual machine ({})", recipe.suite), || {
-        let mut needed = BUILDERS.iter().chain(&vm::PROGRAMS);
-        if let Some(program) = needed.find(|program| find_program(program).is_none()) {
-            let package = package_of(program).unwrap_or(program);
-            println!("SKIPPED the virtual machine: {program} is not installed (Debian package {package})");
-            return Ok(Tally::SKIPPED);
-        }
-        match build(workspace, recipe) {
+        match find_or_build(workspace, recipe) {
             Ok(directory) => {
                 println!("{}", directory.display());
                 image = Some((recipe.variable, directory.display().to_string()));
                 Ok(Tally::PASSED)
             }
             Err(error) => {
-                println!("SKIPPED the virtual machine: its image cannot be built here: {error:#}");
+                println!("SKIPPED the virtual machine: {error:#}");
                 Ok(Tally::SKIPPED)
             }
         }
     });
     image
+}
+
+/// The usual image, built unless it is there, and the variable that tells programs where.
+///
+/// # Errors
+/// Why it cannot be built or booted here.
+pub(crate) fn usual_image(workspace: &Workspace) -> Result<(&'static str, PathBuf)> {
+    let recipe = &RECIPES[0];
+    Ok((recipe.variable, find_or_build(workspace, recipe)?))
+}
+
+fn find_or_build(workspace: &Workspace, recipe: &Recipe) -> Result<PathBuf> {
+    let mut needed = BUILDERS.iter().chain(&vm::PROGRAMS);
+    if let Some(program) = needed.find(|program| find_program(program).is_none()) {
+        let package = package_of(program).unwrap_or(program);
+        bail!("{program} is not installed (Debian package {package})");
+    }
+    build(workspace, recipe).context("its image cannot be built here")
 }
 
 fn build(workspace: &Workspace, recipe: &Recipe) -> Result<PathBuf> {
