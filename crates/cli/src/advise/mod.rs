@@ -138,6 +138,8 @@ struct Proof {
     limit: &'static str,
     /// What initiator and target agreed on there.
     negotiated: Negotiated,
+    /// TCP's congestion control there, whose losses are expected.
+    congestion_control: String,
     /// This machine could not keep the link as it was described.
     is_doubtful: bool,
 }
@@ -300,6 +302,7 @@ impl Proof {
             is_upper_bound: outcome.is_upper_bound,
             limit: outcome.limit,
             negotiated: outcome.negotiated,
+            congestion_control: outcome.congestion_control,
             is_doubtful: outcome.is_doubtful,
         }
     }

@@ -119,6 +119,13 @@ fn in_units(value: Option<f64>, decimals: usize, unit: &str) -> String {
     value.map_or("any rate".to_owned(), |value| format!("{value:.decimals$} {unit}"))
 }
 
+/// The congestion control whose losses the model has.
+const MODELLED: &str = "cubic";
+
+fn has_losses(path: &Path) -> bool {
+    path.up.loss_percent > 0.0 || path.down.loss_percent > 0.0
+}
+
 fn proof(told: &Told) -> String {
     let Some(proof) = &told.proof else { return String::new() };
     let mut rows = vec![
@@ -135,6 +142,14 @@ fn proof(told: &Told) -> String {
         ]
     }));
     let mut text = format!("\n{}", table(0, &rows));
+    let other = proof.iter().find(|proof| proof.congestion_control != MODELLED);
+    if let Some(proof) = other.filter(|_| has_losses(&told.path)) {
+        let _ = writeln!(
+            text,
+            "Expected here is what {} makes of losses, which this machine has for an emulated link, and not {MODELLED} as above.",
+            proof.congestion_control
+        );
+    }
     if proof.iter().any(|proof| proof.is_doubtful) {
         text += "This machine was late with packets, or lost some: the figures are of the machine, not of the link.\n";
     }

@@ -11,13 +11,20 @@ use crate::{Disk, Ending, LabError, Monitor, Negotiated, Plan, Until, Work, benc
 
 /// Sessions that show what one does not get.
 const SESSIONS: u32 = 4;
-/// Commands under way of each.
-const DEPTH: u32 = 64;
-/// The size of each, in bytes, where the disk takes that.
-const SIZE_BYTES: u32 = 256 << 10;
-/// How long is read, and what comes before, until TCP has found its way.
+/// What is under way of each: commands, and the size of each in bytes, where the disk takes that. It becomes more as long as the path
+/// carries all of it in [`TURN`] and some round trips, so that a slow path is not given minutes of work.
+const LOADS: [(u32, u32); 4] = [(4, 4 << 10), (16, 16 << 10), (64, 64 << 10), (64, 256 << 10)];
+const TURN: Duration = Duration::from_millis(250);
+const TURN_ROUND_TRIPS: u32 = 4;
+/// How long each of them is tried, so that TCP finds some of its way.
+const LOOK: Duration = Duration::from_millis(300);
+const LOOK_ROUND_TRIPS: u32 = 10;
+/// How long is read, and what comes before, until TCP has found its way; on a slow path so many turns.
 const TIME: Duration = Duration::from_secs(2);
 const WARM_UP: Duration = Duration::from_secs(1);
+const TURNS: u32 = 4;
+/// How long the last commands are waited for: a path that carries nothing for so long is none.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// How much more several sessions have to get, before one is held to be limited by itself.
 const MUCH_MORE: f64 = 1.25;
 /// The packets of Ethernet, which cannot be seen from here.
@@ -38,10 +45,11 @@ pub struct MeasuredPath {
     window_bytes: f64,
 }
 
-/// Measures a path by reading a part of the disk. It takes some seconds, and uses all of the line.
+/// Measures a path by reading a part of the disk. It takes some seconds, on a path of some kilobytes a second a minute, and uses
+/// all of the line.
 ///
 /// # Errors
-/// There is no session, or the disk cannot be read.
+/// There is no session, the disk cannot be read, or nothing comes of it in half a minute.
 pub fn measure_path(
     options: &Options,
     lun: Lun,
@@ -50,29 +58,47 @@ pub fn measure_path(
     size_bytes_max: u32,
 ) -> Result<MeasuredPath, LabError> {
     let room = u32::try_from(range.length_bytes).unwrap_or(u32::MAX);
-    let size_bytes = SIZE_BYTES.min(size_bytes_max).min(room);
-    let mut plan = Plan {
-        disk: Disk::Unit { options: Box::new(options.clone()), lun },
+    let disk = Disk::Unit { options: Box::new(options.clone()), lun };
+    let plan = |(depth, size_bytes): (u32, u32), [warm_up, time]: [Duration; 2], workers| Plan {
+        disk: disk.clone(),
         block_bytes,
         range,
-        work: reading(size_bytes),
-        depth: DEPTH,
-        workers: 1,
-        warm_up: WARM_UP,
-        until: Until::Time(TIME),
+        work: reading(size_bytes.max(block_bytes).min(size_bytes_max).min(room)),
+        depth,
+        workers,
+        warm_up,
+        until: Until::Time(time),
         verify: false,
         target_times: None,
         seed: 1,
         interval: TIME,
-        patience: None,
+        patience: Some(PATIENCE),
     };
+    let (mut load, mut turn, mut round_trip) = (LOADS[0], Duration::ZERO, Duration::ZERO);
+    for larger in LOADS {
+        let time = LOOK + round_trip * LOOK_ROUND_TRIPS;
+        let looked = bench(&plan(larger, [Duration::ZERO, time], 1), &Monitor::default())?;
+        check(&looked.ending)?;
+        round_trip = looked.negotiated.as_ref().map(Negotiated::idle_round_trip).unwrap_or_default();
+        let longest_s = looked.measured.under_way_longest_us / 1e6;
+        (load, turn) = (larger, turn_of(bytes_of(larger), looked.measured.bytes_per_s, longest_s));
+        if turn > TURN + round_trip * TURN_ROUND_TRIPS {
+            break;
+        }
+    }
+    let times = [WARM_UP.max(turn), TIME.max(turn * TURNS)];
     let before = out_of_order();
-    let alone = bench(&plan, &Monitor::default())?;
+    let alone = bench(&plan(load, times, 1), &Monitor::default())?;
     check(&alone.ending)?;
+    if alone.measured.operations == 0 {
+        let waited_s = (times[0] + times[1] + PATIENCE).as_secs();
+        return Err(LabError::NotReady(format!(
+            "nothing of the disk came in {waited_s} s: the path is too slow, or carries nothing at all"
+        )));
+    }
     let negotiated = alone.negotiated.ok_or_else(|| LabError::NotReady("it agreed on nothing".to_owned()))?;
     let after = out_of_order();
-    plan.workers = SESSIONS;
-    let together = bench(&plan, &Monitor::default()).ok();
+    let together = bench(&plan(load, times, SESSIONS), &Monitor::default()).ok();
     let together =
         together.filter(|carried| check(&carried.ending).is_ok()).map(|carried| carried.measured.bytes_per_s);
     Ok(MeasuredPath {
@@ -80,8 +106,18 @@ pub fn measure_path(
         alone_bytes_per_s: alone.measured.bytes_per_s,
         together_bytes_per_s: together,
         out_of_order: after.saturating_sub(before),
-        window_bytes: f64::from(DEPTH) * f64::from(size_bytes),
+        window_bytes: bytes_of(load),
     })
+}
+
+fn bytes_of((depth, size_bytes): (u32, u32)) -> f64 {
+    f64::from(depth) * f64::from(size_bytes)
+}
+
+/// How long the path takes for so many bytes, of which it has carried some at this rate, or none before the longest of them was over.
+fn turn_of(load_bytes: f64, bytes_per_s: f64, longest_s: f64) -> Duration {
+    let seconds = if bytes_per_s > 0.0 { load_bytes / bytes_per_s } else { longest_s };
+    Duration::try_from_secs_f64(seconds).unwrap_or(PATIENCE)
 }
 
 fn reading(size_bytes: u32) -> Work {
@@ -191,6 +227,17 @@ mod tests {
     }
 
     #[test]
+    fn a_turn_is_of_what_came_in_time_or_behind_it() {
+        let ms = Duration::from_millis;
+        assert_eq!((turn_of(1e6, 4e6, 0.0), turn_of(1e6, 0.0, 7.5)), (ms(250), ms(7500)));
+        assert_eq!(turn_of(1e6, 1e-300, 0.0), PATIENCE);
+        // The first takes a line of 64 kb/s two seconds, the last one of 1 Gb/s less than a turn.
+        assert!(
+            turn_of(bytes_of(LOADS[0]), 8e3, 0.0) > TURN && turn_of(bytes_of(LOADS[3]), 118e6, 0.0) < TURN
+        );
+    }
+
+    #[test]
     fn what_one_session_fills_is_the_line() {
         for together in [None, Some(18.7e6), Some(12e6)] {
             let path = measured(18.7e6, together, 3).network_path();
@@ -220,12 +267,8 @@ mod tests {
         for (out_of_order, limit) in [(100, Limit::Loss), (0, Limit::TcpWindow)] {
             let mut measured = measured(2e6, Some(8e6), out_of_order);
             measured.negotiated.connections = 4;
-            let expected = expect(
-                &measured.network_path(),
-                &measured.negotiated.settings(DEPTH),
-                Kind::Read,
-                SIZE_BYTES,
-            );
+            let expected =
+                expect(&measured.network_path(), &measured.negotiated.settings(64), Kind::Read, 256 << 10);
             assert_eq!(expected.limit, limit);
             assert!((expected.bytes_per_s / 2e6 - 1.0).abs() < 0.01, "{expected:?}");
         }

@@ -16,9 +16,13 @@ use crate::bench::plan::REQUESTS_BYTES_MAX;
 use crate::study::{BLOCK_BYTES, Ends, RANGE_BYTES, Site, UNEXPLAINED};
 use crate::{DEPTH_MAX, Disk, Ending, LabError, Monitor, Negotiated, Plan, Until, Work, bench};
 
-/// How long is measured, and what comes before; both also grow with the round trip.
+/// How long is measured, and what comes before; both also grow with the round trip, and with what commands take: so many of them are to
+/// end, so that one more or less is hardly seen.
 const TIME: Duration = Duration::from_millis(2500);
 const WARM_UP: Duration = Duration::from_millis(500);
+const COMMANDS: f64 = 25.0;
+/// Nobody waits for longer.
+const TIME_MAX: Duration = Duration::from_secs(60);
 /// Losses are few, and each counts for long: so many times as long.
 const LOSSY: u32 = 6;
 /// What the model knows losses of. A system whose own is another one may allow its networks only Reno beside that.
@@ -57,6 +61,8 @@ pub struct Outcome {
     pub is_upper_bound: bool,
     /// What initiator and target agreed on.
     pub negotiated: Negotiated,
+    /// TCP's congestion control at both ends, whose losses are expected.
+    pub congestion_control: String,
     /// The machine was late with packets, or lost some: the figure is of the machine.
     pub is_doubtful: bool,
 }
@@ -99,10 +105,10 @@ impl Trial<'_> {
         let mut agreed = *question;
         agreed.settings = negotiated.settings(question.settings.window);
         agreed.read_segment_bytes = negotiated.max_recv_data_segment_length;
-        let congestion_control = CongestionControl::named(&site.congestion_control()?);
+        let congestion_control = site.congestion_control()?;
         for path in &mut agreed.paths {
             path.round_trip = negotiated.idle_round_trip();
-            path.congestion_control = congestion_control;
+            path.congestion_control = CongestionControl::named(&congestion_control);
         }
         let (expected_bytes_per_s, limit): (f64, Limit) = agreed.expected();
         let (measured_bytes_per_s, is_doubtful) =
@@ -115,6 +121,7 @@ impl Trial<'_> {
             limit: limited_by(reached, limit, is_in_order, is_doubtful),
             is_upper_bound: agreed.is_upper_bound(),
             negotiated,
+            congestion_control,
             is_doubtful,
         })
     }
@@ -136,6 +143,11 @@ impl Trial<'_> {
             spread: Spread::Uniform,
         };
         let round_trip = self.link.round_trip();
+        let (bytes_per_s, _) = question.expected();
+        let for_bytes = |bytes: f64| Duration::try_from_secs_f64(bytes / bytes_per_s).unwrap_or(TIME_MAX);
+        let mean_bytes = question.sizes.mean();
+        let turn = for_bytes(mean_bytes * f64::from(question.settings.window)).min(TIME_MAX / 2);
+        let time = for_bytes(mean_bytes * COMMANDS).clamp(TIME, TIME_MAX);
         let times = if question.paths.iter().any(|path| path.loss > 0.0) { LOSSY } else { 1 };
         Ok(Plan {
             disk: Disk::Unit { options: Box::new(options), lun },
@@ -144,8 +156,8 @@ impl Trial<'_> {
             work: Work::Workload { workload, arrivals: Arrivals::Closed },
             depth: question.settings.window,
             workers: 1,
-            warm_up: WARM_UP + round_trip * 20,
-            until: Until::Time((TIME + round_trip * 40) * times),
+            warm_up: WARM_UP.max(turn) + round_trip * 20,
+            until: Until::Time((time + round_trip * 40) * times),
             verify: false,
             target_times: None,
             seed: self.seed,
