@@ -27,7 +27,7 @@ pub enum SendError {
     /// The socket failed, or takes nothing for now.
     #[error("{0}")]
     Socket(#[source] io::Error),
-    /// The store could not bring the data after all. The volume offers no cached ranges any more.
+    /// The store could not bring the data after all. The volume offers no cached ranges until it has another size.
     #[error("the store failed while its data was being sent: {0}")]
     Store(#[source] io::Error),
 }
@@ -83,8 +83,9 @@ impl CachedRange {
     /// The next reads go the ordinary way, which can tell the initiator what is wrong; not if it is short of memory, say, when others may
     /// have more luck.
     fn failed(&self, error: io::Error) -> SendError {
-        if classify(&error) != ErrorClass::Busy {
-            self.volume.uncopied().fail();
+        if classify(&error) != ErrorClass::Busy && self.volume.uncopied().fail() {
+            let volume = self.volume.name();
+            tracing::warn!(%volume, %error, "nothing is sent from the page cache any more, until the volume has another size");
         }
         SendError::Store(error)
     }

@@ -49,9 +49,14 @@ impl Uncopied {
             && (self.pauses.are_none() || self.pauses.are_over(milliseconds(epoch().elapsed())))
     }
 
-    /// Never again.
-    pub(crate) fn fail(&self) {
-        self.has_failed.store(true, Ordering::Relaxed);
+    /// Not until the volume has another size. Answers whether that is news.
+    pub(crate) fn fail(&self) -> bool {
+        !self.has_failed.swap(true, Ordering::Relaxed)
+    }
+
+    /// The volume has another size: what had failed may have been cut, and is there again, or is not asked for any more.
+    pub(crate) fn begin_anew(&self) {
+        self.has_failed.store(false, Ordering::Relaxed);
     }
 
     /// Sends, and notes whether that made the thread wait.
@@ -145,7 +150,8 @@ mod tests {
         uncopied.pauses.begin(milliseconds(epoch().elapsed()) + 60_000);
         assert!(!uncopied.is_allowed());
         let other = Uncopied::default();
-        other.fail();
-        assert!(!other.is_allowed());
+        assert!(other.fail() && !other.fail() && !other.is_allowed());
+        other.begin_anew();
+        assert!(other.is_allowed());
     }
 }

@@ -158,6 +158,7 @@ impl Volume {
             }
         }
         self.size_bytes.store(present_bytes, Ordering::Relaxed);
+        self.uncopied.begin_anew();
         if present_bytes < before_bytes {
             tracing::warn!(
                 volume = %self.name, before_bytes, present_bytes, "the volume was cut; what lay behind is lost"
