@@ -32,6 +32,11 @@ pub(in crate::study) fn above(
             "the model's round trip was measured while the host gave {:.0} % of the processor time that this machine wanted to others",
             result.echo_stolen * 100.0
         ),
+        Limit::Window if is_of_busy_echo(result) => format!(
+            "the model's round trip, {} µs, was measured while this machine had other work: 48 bytes took {} µs there and back at another time",
+            figure_text(result.model_round_trip_us.unwrap_or_default()),
+            figure_text(result.echo_us.unwrap_or_default())
+        ),
         // No link carries more than its rate, and no command takes less than its round trips: nothing that is known explains this.
         Limit::Link | Limit::Window => return None,
     };
@@ -71,6 +76,13 @@ fn is_of_echo(result: &CellResult) -> bool {
         .model
         .map(|model| if result.unit == "ms" { model / result.measured } else { result.measured / model });
     result.echo_stolen > STOLEN_MAX && faster.is_some_and(|faster| faster * left <= 1.0 + OFF)
+}
+
+/// Another round trip of the same link was shorter than the model's, and no more came than that allows.
+fn is_of_busy_echo(result: &CellResult) -> bool {
+    let times = result.model_round_trip_us.zip(result.echo_us).filter(|(told, shortest)| shortest < told);
+    let faster = result.model.filter(|_| result.unit != "ms").map(|model| result.measured / model);
+    times.zip(faster).is_some_and(|((told, shortest), faster)| faster <= told / shortest * (1.0 + OFF))
 }
 
 /// A login whose round trips were all short ones: by no more than jitter makes of each.
@@ -130,6 +142,26 @@ mod tests {
         };
         assert!(held_up(0.2, Limit::Window).is_some_and(|why| why.contains("gave 20 %")));
         assert_eq!((held_up(0.1, Limit::Window), held_up(0.2, Limit::Link)), (None, None), "1.24 of it");
+    }
+
+    #[test]
+    fn a_round_trip_of_a_busy_machine_is_a_reason_as_far_as_another_was_shorter() {
+        let cells = (study("dalgic-sweep").expect("a study").cells)(1);
+        let of = |measured, echo_us, limit| {
+            let result = CellResult {
+                model: Some(9.88),
+                model_round_trip_us: Some(386.0),
+                echo_us,
+                ..CellResult::of(Vec::new(), measured, "MB/s")
+            };
+            above(&cells[0], &result, Some(limit), 1.0)
+        };
+        let text = of(12.7, Some(181.0), Limit::Window).unwrap_or_default();
+        assert!(text.contains("386 µs") && text.contains("181 µs"), "{text}");
+        assert_eq!(of(24.0, Some(181.0), Limit::Window), None, "that is more than it allows");
+        let others = [of(12.7, Some(386.0), Limit::Window), of(12.7, None, Limit::Window)];
+        assert_eq!(others, [None, None]);
+        assert_eq!(of(12.7, Some(181.0), Limit::Link), None);
     }
 
     #[test]
