@@ -1,19 +1,61 @@
 //! Files that results are written to: looked at before a measurement, so that none is made for nothing.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind};
-use std::path::Path;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
 use crate::failure::Failure;
 
-/// Looks whether the file can be written, and leaves everything as it is.
+/// What a command reads or measures: what it is called, and its file.
+pub(crate) type Input<'a> = (&'a str, &'a Path);
+
+/// Looks whether the file can be written and nothing else is lost by it, and leaves everything as it is.
 ///
 /// # Errors
-/// It cannot be written.
-pub(crate) fn check(path: &Path) -> Result<(), Failure> {
+/// It cannot be written, is one of the inputs, or is a block device.
+pub(crate) fn check(path: &Path, inputs: &[Input<'_>]) -> Result<(), Failure> {
+    refuse(path, inputs)?;
     look(path).map_err(|error| failed(path, &error))
+}
+
+/// Refuses to write where something else would be lost: over an input, by whatever name, or over a block device.
+///
+/// # Errors
+/// The file is one of them.
+pub(crate) fn refuse(path: &Path, inputs: &[Input<'_>]) -> Result<(), Failure> {
+    let output = path.display();
+    let lost = if fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device()) {
+        format!("{output} is a block device, and what is on it would be lost")
+    } else if let Some((what, input)) = inputs.iter().find(|(_, input)| is_same_file(path, input)) {
+        format!("{output} is the same file as {what} {}, which would be lost", input.display())
+    } else {
+        return Ok(());
+    };
+    Err(Failure::usage(lost).with_help("nothing was done: give another file to write to"))
+}
+
+/// Whether both are one file or block device, by whatever names; also where it is still to be created.
+pub(crate) fn is_same_file(one: &Path, other: &Path) -> bool {
+    let place = |file: &Metadata| {
+        let is_device = file.file_type().is_block_device();
+        let place = if is_device { (None, file.rdev()) } else { (Some(file.dev()), file.ino()) };
+        (is_device || file.is_file()).then_some(place)
+    };
+    match (fs::metadata(one), fs::metadata(other)) {
+        (Ok(one), Ok(other)) => place(&one).is_some() && place(&one) == place(&other),
+        (Err(_), Err(_)) => created(one).is_some_and(|one| created(other) == Some(one)),
+        _ => false,
+    }
+}
+
+/// Where a file would be created.
+fn created(path: &Path) -> Option<PathBuf> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let directory = fs::canonicalize(directory.unwrap_or(Path::new("."))).ok()?;
+    Some(directory.join(path.file_name()?))
 }
 
 /// Writes an object of JSON to the file, in the place of what it held.
@@ -70,12 +112,48 @@ mod tests {
         fs::write(&old, "a result").expect("written");
         symlink(&new, &link).expect("a link");
         for path in [&old, &new, &link] {
-            check(path).expect("it can be written");
+            check(path, &[]).expect("it can be written");
         }
         assert_eq!(fs::read_to_string(&old).expect("it is there"), "a result");
         assert!(!new.exists() && link.is_symlink());
         for path in [directory.path(), &file("nowhere/new"), &old.join("new")] {
-            assert!(check(path).is_err(), "{}", path.display());
+            assert!(check(path, &[]).is_err(), "{}", path.display());
         }
+    }
+
+    #[test]
+    fn an_input_is_never_written_over() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = |name: &str| directory.path().join(name);
+        let (image, trace, link, hard) = (file("image"), file("trace"), file("link"), file("hard"));
+        for path in [&image, &trace] {
+            fs::write(path, "data").expect("written");
+        }
+        symlink(&image, &link).expect("a link");
+        fs::hard_link(&image, &hard).expect("a link");
+        let inputs: [Input<'_>; 2] = [("--trace", &trace), ("the disk", &image)];
+        for path in [&image, &link, &hard, &directory.path().join("./image")] {
+            let said = format!("{:?}", check(path, &inputs).expect_err("it is the disk"));
+            let both = format!("{} is the same file as the disk {}", path.display(), image.display());
+            assert!(said.contains(&both) && said.contains("give another file"), "{said}");
+        }
+        assert!(check(&trace, &inputs).is_err());
+        check(&file("new"), &inputs).expect("nothing is lost");
+        // What both are told to be is no file that could be lost.
+        check(Path::new("/dev/null"), &[("--trace", Path::new("/dev/null"))]).expect("it is no file");
+        assert!(is_same_file(&file("new"), &file("./new")) && !is_same_file(&file("new"), &image));
+    }
+
+    #[test]
+    fn a_block_device_is_never_written_over() {
+        let mut devices = fs::read_dir("/dev").expect("it is there").flatten();
+        let Some(device) =
+            devices.find(|entry| entry.file_type().is_ok_and(|file_type| file_type.is_block_device()))
+        else {
+            lunette_skip::record_lacking("a block device");
+            return;
+        };
+        let said = format!("{:?}", check(&device.path(), &[]).expect_err("it is a device"));
+        assert!(said.contains("is a block device, and what is on it would be lost"), "{said}");
     }
 }

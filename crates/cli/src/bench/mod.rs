@@ -65,7 +65,7 @@ fn measure(options: &BenchOptions) -> Result<(), Failure> {
         patience: None,
     };
     plan.check().map_err(|error| failure(&error))?;
-    options.output.as_deref().map_or(Ok(()), output::check)?;
+    options.output.as_deref().map_or(Ok(()), |path| output::check(path, &inputs(options)))?;
     let host = Host::look();
     let interrupts = Interrupts::watch()?;
     let monitor = Monitor::default();
@@ -105,6 +105,17 @@ fn measure(options: &BenchOptions) -> Result<(), Failure> {
 pub(crate) fn link_to(url: Option<&TargetUrl>) -> Option<String> {
     let proxy = url.and_then(|url| proxied(&url.portal.host, url.portal.port));
     proxy.or_else(|| std::env::var(LINK_VARIABLE).ok())
+}
+
+/// The files that are measured or read.
+fn inputs(options: &BenchOptions) -> Vec<output::Input<'_>> {
+    let disk = match &options.disk {
+        End::File(path) => Some(("the disk", path.as_path())),
+        End::Disk(_) => None,
+    };
+    let trace = options.trace.as_deref().filter(|path| !work::is_made(path)).map(|path| ("--trace", path));
+    let times = options.target_times.as_deref().map(|path| ("--target-times", path));
+    [disk, trace, times].into_iter().flatten().collect()
 }
 
 /// Opens the disk and looks how large it is.

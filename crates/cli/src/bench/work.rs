@@ -34,7 +34,7 @@ impl Wanted {
     pub(crate) fn of(options: &BenchOptions) -> Result<Wanted, Failure> {
         if let Some(path) = &options.trace {
             let device = options.trace_device.as_deref();
-            let trace = match (path == Path::new(LU_DU), device) {
+            let trace = match (is_made(path), device) {
                 (true, None) => Trace::lu_du(options.seed).map_err(|error| Failure::new(LU_DU, &error))?,
                 (true, Some(_)) => return Err(Failure::usage("lu-du has no devices to choose from")),
                 (false, device) => read(path, device)?,
@@ -88,6 +88,11 @@ impl Wanted {
             }
         }
     }
+}
+
+/// Whether this names a trace that is no file.
+pub(crate) fn is_made(trace: &Path) -> bool {
+    trace == Path::new(LU_DU)
 }
 
 /// How long is measured, and what comes before.

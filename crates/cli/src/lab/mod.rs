@@ -242,7 +242,7 @@ fn run_studies(options: &RunOptions) -> Result<(), Failure> {
         }
         let laboratory = Laboratory { stops: &stops, ..laboratory };
         let path = options.output.as_deref().map(|directory| path_of(directory, study));
-        path.as_deref().map_or(Ok(()), output::check)?;
+        path.as_deref().map_or(Ok(()), |path| output::check(path, &[]))?;
         let result = match run_one(options, &laboratory, study) {
             Ok(result) => result,
             // Of all studies, those that this machine can run.
@@ -394,8 +394,12 @@ fn make_report(directory: &Path) -> Result<(), Failure> {
     for result in results.iter().filter(|result| result.cells.is_empty()) {
         say(&format!("lunette: {} has no cells: nothing of it was measured", result.study));
     }
-    for (name, text) in [("report.html", report::html(&results)), ("report.md", report::markdown(&results))] {
-        let path = directory.join(name);
+    let paths: Vec<PathBuf> = studies().iter().map(|study| path_of(directory, study)).collect();
+    let inputs: Vec<output::Input<'_>> = paths.iter().map(|path| ("the result", path.as_path())).collect();
+    let written = [("report.html", report::html(&results)), ("report.md", report::markdown(&results))];
+    let written = written.map(|(name, text)| (directory.join(name), text));
+    written.iter().try_for_each(|(path, _)| output::refuse(path, &inputs))?;
+    for (path, text) in written {
         fs::write(&path, text)
             .map_err(|error| Failure::new(format!("cannot write {}", path.display()), &error))?;
         print(&format!("{}\n", path.display()))?;

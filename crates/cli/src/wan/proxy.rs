@@ -16,6 +16,7 @@ use super::notice::{announce, note};
 use super::{LinkOptions, print, save, status_of};
 use crate::bench::LINK_VARIABLE;
 use crate::failure::{Failure, say};
+use crate::output;
 
 /// What `lunette wan proxy` is told.
 #[derive(Debug, Args)]
@@ -49,6 +50,7 @@ struct Report {
 
 /// Runs the proxy until the command, or the user, ends it.
 pub(super) fn proxy(options: &ProxyOptions) -> Result<ExitCode, Failure> {
+    options.report.as_deref().map_or(Ok(()), |path| output::refuse(path, &[]))?;
     let LinkOptions { link, seed } = &options.network;
     let proxy = Proxy::start(options.listen, options.to, link, *seed)
         .map_err(|error| Failure::network("there is no proxy", &error))?;

@@ -20,6 +20,7 @@ use super::witness::SharedLink;
 use super::{LinkOptions, addressed, save, start, status_of, witness};
 use crate::bench::LINK_VARIABLE;
 use crate::failure::{Failure, say};
+use crate::output;
 
 /// How long the far command has to end when it is asked to, before it is killed.
 const FAR_PATIENCE: Duration = Duration::from_secs(10);
@@ -58,6 +59,7 @@ pub(crate) struct RunOptions {
 
 /// Makes the network, and runs the commands in it.
 pub(super) fn run_command(options: &RunOptions) -> Result<ExitCode, Failure> {
+    options.report.as_deref().map_or(Ok(()), |path| output::refuse(path, &[]))?;
     let mut emulator = start(&options.network)?;
     watch_over(&mut emulator)?;
     witness::listen(&emulator, &SharedLink::new(&options.network.link))

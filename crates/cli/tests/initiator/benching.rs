@@ -1,6 +1,7 @@
 //! `lunette bench`: what it tells, what it refuses, and how it ends.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::process::{Command, Stdio};
 use std::thread;
 
@@ -93,6 +94,27 @@ fn a_result_that_cannot_be_kept_is_refused_before_and_told_after() {
     let said = run(&[&bench[..], &["--json", "--output", "/dev/full"]].concat());
     assert_eq!((said.status, &said.json()["measured"]["operations"]), (Some(1), &100.into()), "{said:?}");
     assert!(said.err.contains("cannot write /dev/full"), "{said:?}");
+}
+
+#[test]
+fn a_result_never_takes_the_place_of_what_is_read() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = |name: &str| directory.path().join(name);
+    let (image, alias, trace) = (file("image"), file("alias"), file("trace"));
+    fs::write(&image, vec![1; 1 << 20]).expect("written");
+    fs::write(&trace, "0 R 0 512\n").expect("written");
+    symlink(&image, &alias).expect("a link");
+    let bench = ["bench", path(&image), "--count", "1", "--quiet", "--trace", path(&trace), "--output"];
+    for (output, what) in [(&image, "the disk"), (&alias, "the disk"), (&trace, "--trace")] {
+        let said = refused(2, &[&bench[..], &[path(output)]].concat());
+        assert!(said.contains(&format!("{} is the same file as {what} ", output.display())), "{said}");
+    }
+    assert_eq!(fs::read(&image).expect("the image"), vec![1; 1 << 20]);
+    assert_eq!(fs::read_to_string(&trace).expect("the trace"), "0 R 0 512\n");
+    let served = Served::start(&["mem:8M"], &[]);
+    let times = ["--target-times", path(&trace), "--output", path(&trace)];
+    let said = refused(2, &[&["bench", &served.url(0), "--count", "1"][..], &times].concat());
+    assert!(said.contains("is the same file as --target-times "), "{said}");
 }
 
 /// Nothing is answered in the time that is measured, and no latency would tell of that.

@@ -161,6 +161,22 @@ fn a_copy_goes_on_where_it_was_and_only_with_its_own_record() {
     assert!(refused(2, &resume).contains("no record of a copy"));
 }
 
+/// A record is a file that is replaced again and again, and removed at the end.
+#[test]
+fn a_record_never_takes_the_place_of_what_is_copied() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = |name: &str| directory.path().join(name);
+    let (image, copy, record) = (file("image.new"), file("copy"), file("image"));
+    fs::write(&image, vec![1; 1 << 20]).expect("written");
+    let copied = ["copy", path(&image), path(&copy), "--resume"];
+    for (record, what) in [(&image, "the source"), (&record, "the source"), (&copy, "the destination")] {
+        let said = refused(2, &[&copied[..], &[path(record)]].concat());
+        assert!(said.contains(&format!("is the same file as {what} ")), "{said}");
+    }
+    assert_eq!(fs::read(&image).expect("the image"), vec![1; 1 << 20]);
+    assert!(!copy.exists() && !record.exists());
+}
+
 #[test]
 fn what_cannot_be_copied_is_refused_before_anything_is_written() {
     let directory = tempfile::tempdir().expect("a directory");

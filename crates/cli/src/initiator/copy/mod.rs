@@ -14,7 +14,6 @@ mod record;
 mod space;
 mod sparse;
 
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Instant;
 
@@ -31,6 +30,7 @@ use super::report::tell;
 use super::transfer::Transferred;
 use crate::banner::size;
 use crate::failure::Failure;
+use crate::output;
 
 #[derive(Debug, Serialize)]
 struct Copied {
@@ -59,6 +59,7 @@ fn check_identifiers(source: &End, destination: &End) -> Result<(), Failure> {
 
 /// Copies.
 pub(crate) fn run(options: &CopyOptions) -> Result<(), Failure> {
+    options.resume.as_deref().map_or(Ok(()), |record| check_record(record, options))?;
     let mut record = options.resume.as_deref().map(Record::open).transpose()?;
     check_identifiers(&options.source, &options.destination)?;
     let resumed = record.as_ref().and_then(Record::done).is_some();
@@ -170,6 +171,16 @@ fn check_sizes(
 /// Whether both ends are one file, by whatever names: it would be emptied before it is read.
 fn is_same_file(source: &End, destination: &End) -> bool {
     let (End::File(source), End::File(destination)) = (source, destination) else { return false };
-    let place = |path: &Path| std::fs::metadata(path).map(|file| (file.dev(), file.ino()));
-    matches!((place(source), place(destination)), (Ok(source), Ok(destination)) if source == destination)
+    output::is_same_file(source, destination)
+}
+
+/// Refuses a record whose file, or the one that is to take its place, is an end of the copy.
+fn check_record(record: &Path, options: &CopyOptions) -> Result<(), Failure> {
+    let ends = [("the source", &options.source), ("the destination", &options.destination)];
+    let files = ends.into_iter().filter_map(|(what, end)| match end {
+        End::File(path) => Some((what, path.as_path())),
+        End::Disk(_) => None,
+    });
+    let files: Vec<output::Input<'_>> = files.collect();
+    [record, &record::replacement(record)].into_iter().try_for_each(|path| output::refuse(path, &files))
 }

@@ -114,9 +114,7 @@ impl Record {
     fn write(&self) -> Result<(), Failure> {
         let failed = |error: io::Error| Failure::new(format!("cannot write {}", self.path.display()), &error);
         let text = serde_json::to_string(&self.state).map_err(|error| failed(error.into()))?;
-        let mut new = self.path.clone().into_os_string();
-        new.push(".new");
-        let new = PathBuf::from(new);
+        let new = replacement(&self.path);
         let mut file = File::create(&new).map_err(failed)?;
         file.write_all(format!("{text}\n").as_bytes()).map_err(failed)?;
         file.sync_all().map_err(failed)?;
@@ -131,6 +129,13 @@ impl Record {
         fs::remove_file(&self.path)
             .map_err(|error| Failure::new(format!("cannot remove {}", self.path.display()), &error))
     }
+}
+
+/// Where the new state is written before it takes the place of the old one.
+pub(super) fn replacement(record: &Path) -> PathBuf {
+    let mut new = record.as_os_str().to_owned();
+    new.push(".new");
+    new.into()
 }
 
 fn no_record(path: &Path) -> Failure {
