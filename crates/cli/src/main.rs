@@ -15,6 +15,7 @@ mod ready;
 mod runtime;
 mod secret;
 mod serve;
+mod signals;
 mod wan;
 
 use std::process::ExitCode;

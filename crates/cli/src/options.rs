@@ -89,7 +89,7 @@ pub(crate) enum Command {
     Initiator(Box<InitiatorCommand>),
     /// Measure a disk under a workload: rates, latencies, where the time goes
     ///
-    /// Ctrl-C ends it and tells what was measured by then; a second one ends it at once.
+    /// Ctrl-C ends it and tells what was measured by then; a second one ends it at once. A closed terminal ends it, too.
     #[command(after_help = after_help())]
     Bench(Box<BenchOptions>),
     /// Predict what a network lets through, and which settings lift it

@@ -7,19 +7,21 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use lunette_lab::{Monitor, Phase, Plan};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
 use super::BenchOptions;
 use crate::banner::size;
 use crate::failure::Failure;
+use crate::signals::ignores_hangup;
 
 /// How often is looked.
 const INTERVAL: Duration = Duration::from_millis(50);
 /// How often it is told.
 const TOLD_EVERY: u32 = 10;
 
-/// The first signal ends the measurement and keeps what was measured, the second one ends the process.
+/// The first signal ends the measurement and keeps what was measured, the second one ends the process; but not SIGHUP, which who
+/// closes a terminal may send twice.
 pub(crate) struct Interrupts(Arc<AtomicBool>);
 
 impl Interrupts {
@@ -29,12 +31,16 @@ impl Interrupts {
     }
 
     pub(crate) fn watch() -> Result<Interrupts, Failure> {
+        let failed = |error| Failure::new("signals cannot be received", &error);
         let seen = Arc::new(AtomicBool::new(false));
+        if !ignores_hangup() {
+            flag::register(SIGHUP, Arc::clone(&seen)).map_err(failed)?;
+        }
         for signal in [SIGINT, SIGTERM] {
             // In this order: only a second signal finds the flag set.
             flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&seen))
                 .and_then(|_| flag::register(signal, Arc::clone(&seen)))
-                .map_err(|error| Failure::new("signals cannot be received", &error))?;
+                .map_err(failed)?;
         }
         Ok(Interrupts(seen))
     }

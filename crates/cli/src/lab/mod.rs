@@ -58,7 +58,7 @@ pub(crate) enum LabCommand {
     ///
     /// Each link of a study is a network of its own on this machine, with `lunette serve` at its far end; nothing else is reached.
     /// As `lunette wan run`, it needs no privilege where users may make namespaces. A run that fails is told, and the others go on.
-    /// Ctrl-C ends it and keeps what was measured.
+    /// Ctrl-C or a closed terminal ends it and keeps what was measured.
     #[command(after_help = RUN_EXAMPLES)]
     Run(RunOptions),
     /// Make a page (HTML) and a text (Markdown) of the results in a directory

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -319,28 +319,63 @@ fn who_wants_only_the_trace_has_only_the_trace() {
     assert!(refused(2, &["serve", "--lun", "mem:8M", "--task-times"]).contains("--trace-directory"));
 }
 
-/// Whether a process has a handler for SIGINT yet.
-fn catches_interrupts(pid: u32) -> bool {
+/// The signals of a process that a line of its status has, as a mask.
+fn mask(pid: u32, line: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
-    let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
-    caught & (1 << (Signal::INT.as_raw() - 1)) != 0
+    let caught = status.lines().find_map(|told| told.strip_prefix(line));
+    caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}
+
+fn has(mask: u64, signal: Signal) -> bool {
+    mask & (1 << (signal.as_raw() - 1)) != 0
+}
+
+/// A long measurement, when it catches SIGTERM, which it does last. `before` begins the command.
+fn long_bench(before: &[&str], more: &[&str]) -> Child {
+    let lunette = env!("CARGO_BIN_EXE_lunette");
+    let words = [before, &[lunette, "bench"], more, &["--time", "3600", "--warm-up", "0"]].concat();
+    let bench = Command::new(words[0])
+        .args(&words[1..])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    while !has(mask(bench.id(), "SigCgt:"), Signal::TERM) {
+        thread::yield_now();
+    }
+    bench
+}
+
+fn send(bench: &Child, signal: Signal) {
+    kill_process(Pid::from_raw(bench.id() as i32).expect("a process"), signal).expect("it is there");
 }
 
 #[test]
 fn an_interrupt_keeps_what_was_measured() {
     let served = Served::start(&["mem:8M"], &[]);
-    let bench = Command::new(env!("CARGO_BIN_EXE_lunette"))
-        .args(["bench", &served.url(0), "--time", "3600", "--warm-up", "0", "--json"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the binary runs");
-    while !catches_interrupts(bench.id()) {
-        thread::yield_now();
-    }
-    let pid = Pid::from_raw(bench.id() as i32).expect("a process");
-    kill_process(pid, Signal::INT).expect("it is there");
+    let bench = long_bench(&[], &[&served.url(0), "--json"]);
+    send(&bench, Signal::INT);
     let said: Said = bench.wait_with_output().expect("it ends").into();
     assert_eq!((said.status, &said.json()["ending"]), (Some(0), &"interrupted".into()), "{said:?}");
+}
+
+#[test]
+fn a_closed_terminal_keeps_what_was_measured() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let output = directory.path().join("result.json");
+    let served = Served::start(&["mem:8M"], &[]);
+    let more = [&served.url(0), "--output", path(&output)];
+    // The shell sends it, and the kernel.
+    let bench = long_bench(&[], &more);
+    send(&bench, Signal::HUP);
+    send(&bench, Signal::HUP);
+    let said: Said = bench.wait_with_output().expect("it ends").into();
+    let result: Value = serde_json::from_slice(&fs::read(&output).expect("a file")).expect("JSON");
+    assert_eq!((said.status, &result["ending"]), (Some(0), &"interrupted".into()), "{said:?}");
+    let bench = long_bench(&["nohup"], &more);
+    let caught = mask(bench.id(), "SigCgt:");
+    assert!(has(mask(bench.id(), "SigIgn:"), Signal::HUP) && !has(caught, Signal::HUP));
+    send(&bench, Signal::TERM);
+    assert_eq!(bench.wait_with_output().expect("it ends").status.code(), Some(0));
 }

@@ -11,6 +11,7 @@ use signal_hook::iterator::Signals;
 
 use super::{Shared, spawn};
 use crate::failure::{Failure, say};
+use crate::signals::ignores_hangup;
 
 /// The status that a second signal ends with: what was not flushed may not be stable.
 const CUT_OFF: i32 = 1;
@@ -72,12 +73,4 @@ fn run(mut signals: Signals, is_opening: &Mutex<bool>, shown: &Receiver<Arc<Shar
         let Some(next) = signals.next() else { return };
         signal = next;
     }
-}
-
-/// Whoever has started this process wants it to outlive its terminal, as nohup does.
-fn ignores_hangup() -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    ignored.is_some_and(|mask| mask & (1 << (SIGHUP - 1)) != 0)
 }
