@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use lunette_initiator::{ConnectionInfo, Session, SessionParameters};
-use lunette_workload::Arrivals;
+use lunette_workload::{Arrivals, Pace};
 use serde::{Deserialize, Serialize};
 
 use crate::bench::recorder::{Counted, Recorder, SIGNIFICANT_DIGITS, Step};
@@ -290,6 +290,36 @@ pub enum Ending {
     Refused(String),
     /// The session could not be had again, or this system failed.
     Lost(String),
+    /// As planned, but nothing counted; with the reason, and what to do.
+    NothingMeasured(String),
+}
+
+impl Ending {
+    /// The same, which says so where a plan was carried out and nothing counted.
+    fn of(self, plan: &Plan, measured: &Measured) -> Self {
+        if self != Self::Complete || measured.operations > 0 {
+            return self;
+        }
+        let warm_up_s = plan.warm_up.as_secs_f64();
+        let (is_trace, is_open) = match &plan.work {
+            Work::Trace { pace, .. } => (true, *pace != Pace::None),
+            Work::Workload { arrivals, .. } => (false, *arrivals != Arrivals::Closed),
+        };
+        Self::NothingMeasured(match (is_trace && measured.seconds <= 0.0, measured.seconds) {
+            (true, _) => {
+                format!("the trace was over before the warm-up of {warm_up_s} s: give a shorter --warm-up")
+            }
+            (false, seconds) if is_open => {
+                format!(
+                    "no operation was to begin in the {seconds} s after the warm-up: give a longer --time"
+                )
+            }
+            (false, seconds) => format!(
+                "no operation ended in the {seconds} s after the warm-up, and {} were under way: give a longer --time",
+                measured.under_way_at_end
+            ),
+        })
+    }
 }
 
 /// The figures.
@@ -476,7 +506,7 @@ impl BenchResult {
             seed: plan.seed,
             workload,
             negotiated: carried.negotiated,
-            ending: carried.ending,
+            ending: carried.ending.of(plan, &carried.measured),
             measured: carried.measured,
         }
     }

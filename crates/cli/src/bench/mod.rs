@@ -246,6 +246,7 @@ fn report(options: &BenchOptions, result: &BenchResult) -> Result<(), Failure> {
     let ended = match &result.ending {
         Ending::Complete | Ending::Interrupted | Ending::InterruptedFilling => Ok(()),
         Ending::Mismatch(what) => Err(Failure::mismatch(format!("data differ: {what}"))),
+        Ending::NothingMeasured(why) => Err(Failure::local(format!("nothing was measured: {why}"))),
         Ending::Refused(what) if is_remote => Err(Failure::scsi(what.clone(), None)),
         Ending::Lost(what) if is_remote => Err(Failure::session(what.clone())),
         Ending::Refused(what) | Ending::Lost(what) => Err(Failure::local(what.clone())),

@@ -16,16 +16,11 @@ pub(crate) fn text(result: &BenchResult) -> String {
     if let Some(agreed) = &result.negotiated {
         facts.row("session", agreed.to_string());
     }
-    facts.row(
-        "measured",
-        format!(
-            "{} operations in {:.1} s: {:.0}/s, {:.1} MiB/s",
-            measured.operations,
-            measured.seconds,
-            measured.operations_per_s,
-            measured.bytes_per_s / f64::from(1 << 20)
-        ),
-    );
+    let told = match &result.ending {
+        Ending::NothingMeasured(_) => "nothing".to_owned(),
+        _ => rates(measured),
+    };
+    facts.row("measured", told);
     facts.row("processor", processor(result));
     let mut troubles = Vec::new();
     for (count, what) in [
@@ -42,6 +37,16 @@ pub(crate) fn text(result: &BenchResult) -> String {
     facts.some("besides", (!troubles.is_empty()).then(|| troubles.join("; ")));
     facts.row("ended", ending(&result.ending));
     facts.render(0) + &latencies(result)
+}
+
+fn rates(measured: &Measured) -> String {
+    format!(
+        "{} operations in {:.1} s: {:.0}/s, {:.1} MiB/s",
+        measured.operations,
+        measured.seconds,
+        measured.operations_per_s,
+        measured.bytes_per_s / f64::from(1 << 20)
+    )
 }
 
 /// What was under way at the end, where it took longer than all that counts: that is in no row below.
@@ -67,6 +72,7 @@ fn ending(ending: &Ending) -> String {
         Ending::Interrupted => "early, on request".to_owned(),
         Ending::InterruptedFilling => "early, on request, while the range was still being written".to_owned(),
         Ending::Mismatch(what) => format!("data differ: {what}"),
+        Ending::NothingMeasured(why) => format!("as planned, but {why}"),
         Ending::Refused(what) | Ending::Lost(what) => what.clone(),
     }
 }

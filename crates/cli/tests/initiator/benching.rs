@@ -125,7 +125,10 @@ fn a_stall_at_the_end_is_told() {
     let bench = |more: &str| {
         let bench = format!("exec {lunette} bench iscsi://$LUNETTE_PROXY/{TARGET}/0 --warm-up 0 {more}");
         let proxy = ["wan", "proxy", "--link", "delay=200ms", "--to", served.portal(), "--"];
-        good(&[&proxy[..], &["sh", "-c", &bench]].concat())
+        let said = run(&[&proxy[..], &["sh", "-c", &bench]].concat());
+        assert_eq!(said.status, Some(1), "{said:?}");
+        assert!(said.err.contains("nothing was measured: no operation ended in the 0.2 s"), "{said:?}");
+        said
     };
     // Half of a round trip, and far more than a busy machine takes to begin.
     let text = bench("--time 0.2").text();
@@ -133,7 +136,9 @@ fn a_stall_at_the_end_is_told() {
         text.contains("16 operations under way at the end, which do not count: the longest took "),
         "{text}"
     );
-    let measured = &bench("--time 0.2 --interval 0.08 --depth 2 --json").json()["measured"];
+    let result = bench("--time 0.2 --interval 0.08 --depth 2 --json").json();
+    assert!(result["ending"]["nothing_measured"].is_string(), "{result}");
+    let measured = &result["measured"];
     assert_eq!(
         (&measured["operations"], &measured["under_way_at_end"]),
         (&0.into(), &2.into()),
@@ -142,6 +147,21 @@ fn a_stall_at_the_end_is_told() {
     assert!(measured["under_way_longest_us"].as_f64() >= Some(400_000.0), "{measured}");
     let steps = measured["series"]["steps"].as_array().expect("steps");
     assert!(steps.len() == 3 && steps.iter().all(|step| step[0] == 0), "{measured}");
+}
+
+#[test]
+fn a_trace_that_ends_in_the_warm_up_is_no_measurement() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let output = directory.path().join("result.json");
+    let served = Served::start(&["mem:8M"], &[]);
+    let (url, warm_up) = (served.url(0), ["--warm-up", "3600", "--write-destroys-data"]);
+    let replay = ["bench", &url, "--trace", "lu-du", "--pace", "none", "--output", path(&output)];
+    let said = run(&[&replay[..], &warm_up].concat());
+    assert_eq!(said.status, Some(1), "{said:?}");
+    let why = "nothing was measured: the trace was over before the warm-up of 3600 s";
+    assert!(said.err.contains(why) && said.text().contains("measured   nothing\n"), "{said:?}");
+    let result: Value = serde_json::from_slice(&fs::read(&output).expect("a file")).expect("JSON");
+    assert!(result["ending"]["nothing_measured"].is_string(), "{result}");
 }
 
 #[test]

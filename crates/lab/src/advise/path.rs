@@ -133,9 +133,10 @@ fn reading(size_bytes: u32) -> Work {
 fn check(ending: &Ending) -> Result<(), LabError> {
     match ending {
         Ending::Complete | Ending::Interrupted | Ending::InterruptedFilling => Ok(()),
-        Ending::Mismatch(what) | Ending::Refused(what) | Ending::Lost(what) => {
-            Err(LabError::NotReady(what.clone()))
-        }
+        Ending::Mismatch(what)
+        | Ending::Refused(what)
+        | Ending::Lost(what)
+        | Ending::NothingMeasured(what) => Err(LabError::NotReady(what.clone())),
     }
 }
 
