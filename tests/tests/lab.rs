@@ -221,6 +221,33 @@ fn a_result_is_not_replaced_by_a_part_of_it() -> Result<()> {
 }
 
 #[test]
+fn what_is_no_result_of_its_study_is_refused() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let path = directory.path().to_str().context("a name")?;
+    let file = directory.path().join("lu-trace.json");
+    // Whoever opens it waits.
+    let made = run(Command::new("mkfifo").arg(&file), LIMIT)?;
+    ensure!(made.success(), "{}", made.output);
+    for command in ["report", "check"] {
+        ensure_refused(&lab(&[command, path])?, "exit status 1", "lu-trace.json is no regular file")?;
+    }
+    fs::remove_file(&file)?;
+    let host = serde_json::json!({
+        "time_unix_s": 0, "lunette": "0.1.0", "processor": "", "cores": 1, "memory_bytes": 0, "kernel": "", "load_average": ""
+    });
+    let other = serde_json::json!({
+        "form": 2, "host": host, "study": "lu-light", "paper": "", "question": "", "differs": "", "link": {}, "seed": 1,
+        "is_quick": true, "is_partial": false, "negotiated": [], "cells": []
+    });
+    fs::write(&file, other.to_string())?;
+    for command in ["report", "check"] {
+        let told = "lu-trace.json is the result of another study, lu-light";
+        ensure_refused(&lab(&[command, path])?, "exit status 1", told)?;
+    }
+    Ok(())
+}
+
+#[test]
 fn results_of_another_form_are_refused() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let path = directory.path().to_str().context("a name")?;

@@ -16,6 +16,7 @@ use lunette_lab::{
 use lunette_wan::acquire_privileges;
 use serde::{Deserialize, Serialize};
 
+use crate::banner::printable;
 use crate::bench::{Interrupts, parse_seconds};
 use crate::failure::{Failure, say};
 use crate::initiator::{print, tell};
@@ -359,6 +360,10 @@ fn read(directory: &Path) -> Result<Vec<StudyResult>, Failure> {
         match fs::metadata(&path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
             Err(error) => return Err(failed(&error)),
+            // To open a pipe would be to wait for who writes there.
+            Ok(metadata) if !metadata.is_file() => {
+                return Err(Failure::local(format!("{} is no regular file", path.display())));
+            }
             Ok(metadata) if metadata.len() > RESULT_BYTES_MAX => {
                 return Err(Failure::local(format!("{} is too long for a result", path.display())));
             }
@@ -369,7 +374,13 @@ fn read(directory: &Path) -> Result<Vec<StudyResult>, Failure> {
         if form.form != FORM {
             return Err(form.refused(&path));
         }
-        results.push(serde_json::from_str(&text).map_err(|error| failed(&error))?);
+        let result: StudyResult = serde_json::from_str(&text).map_err(|error| failed(&error))?;
+        if result.study != study.name {
+            let (path, name) = (path.display(), printable(&result.study));
+            return Err(Failure::local(format!("{path} is the result of another study, {name}"))
+                .with_help("a result stands in STUDY.json"));
+        }
+        results.push(result);
     }
     if results.is_empty() {
         return Err(Failure::usage(format!("{} has no results of studies", directory.display()))

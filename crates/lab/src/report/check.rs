@@ -1,13 +1,14 @@
 //! Whether results are what this project promises: how many cells reach what the link and the model let through, that none is off the model
 //! without an explanation, that no run has failed, and whether each published figure that is another one has its reason.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::Serialize;
 
 use super::figure_text;
-use super::notes::{lost, named};
-use crate::study::{CellResult, HELD, OFF, REACHED, StudyResult, study};
+use super::notes::{in_words, lost, named};
+use crate::study::{CellResult, HELD, OFF, REACHED, StudyResult, TARGET, study};
 
 /// What is to be said of one study.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -26,6 +27,10 @@ pub struct Verdict {
     pub failed: Vec<String>,
     /// Cells that the study has and the result has not.
     pub absent: usize,
+    /// Cells that the result has more than once; each counts once.
+    pub twice: Vec<String>,
+    /// Cells that the study has not; they count nowhere.
+    pub unknown: Vec<String>,
     /// Cells that reach what the model expects.
     pub reached: usize,
     /// Cells that have a model.
@@ -54,6 +59,61 @@ pub fn check(results: &[StudyResult]) -> Vec<Verdict> {
     held.chain(others).collect()
 }
 
+/// The cells of a result beside those of its study.
+struct Sorted<'a> {
+    /// Those that the study has, each once; also each with another target.
+    all: Vec<&'a CellResult>,
+    absent: usize,
+    twice: Vec<String>,
+    unknown: Vec<String>,
+}
+
+impl<'a> Sorted<'a> {
+    fn of(result: &'a StudyResult) -> Self {
+        // Where there is no such study, there is nothing to hold cells against.
+        let known = study(&result.study).map(|study| study.parameters());
+        let names: BTreeSet<&str> = known.iter().flatten().flatten().map(|(name, _)| *name).collect();
+        // What is set for all cells is a parameter of each, and makes another study of it.
+        let is_altered = result.altered.is_some();
+        let is_own = |name: &str| names.contains(name) || (!is_altered && name != TARGET);
+        let own = |cell: &'a CellResult| -> Vec<(&str, &str)> {
+            let pairs = cell.parameters.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+            pairs.filter(|(name, _)| is_own(name)).collect()
+        };
+        let known: Option<BTreeSet<Vec<(&str, &str)>>> = known.as_ref().map(|known| {
+            known
+                .iter()
+                .map(|cell| cell.iter().map(|(name, value)| (*name, value.as_str())).collect())
+                .collect()
+        });
+        // Ours is named only beside others.
+        let target = |cell: &'a CellResult| {
+            let named = cell.parameters.iter().find(|(name, _)| name == TARGET);
+            named.filter(|_| !cell.is_ours()).map(|(_, value)| value)
+        };
+        let (mut all, mut twice, mut unknown) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
+        let (mut seen, mut ours) = (BTreeSet::new(), BTreeSet::new());
+        for cell in &result.cells {
+            let words = || match &*in_words(&cell.parameters) {
+                "" => "one without parameters".to_owned(),
+                words => words.to_owned(),
+            };
+            if known.as_ref().is_some_and(|known| !known.contains(&own(cell))) {
+                unknown.insert(words());
+            } else if !seen.insert((own(cell), target(cell))) {
+                twice.insert(words());
+            } else {
+                all.push(cell);
+                if cell.is_ours() {
+                    ours.insert(own(cell));
+                }
+            }
+        }
+        let absent = known.map_or(0, |known| known.difference(&ours).count());
+        Self { all, absent, twice: twice.into_iter().collect(), unknown: unknown.into_iter().collect() }
+    }
+}
+
 impl Verdict {
     fn missing(name: &str) -> Self {
         let absent = study(name).map_or(0, |study| study.size());
@@ -65,6 +125,8 @@ impl Verdict {
             altered: None,
             failed: Vec::new(),
             absent,
+            twice: Vec::new(),
+            unknown: Vec::new(),
             reached: 0,
             modelled: 0,
             short: Vec::new(),
@@ -77,14 +139,15 @@ impl Verdict {
     }
 
     fn of(result: &StudyResult) -> Self {
-        let cells: Vec<&CellResult> = result.cells.iter().filter(|cell| cell.is_ours()).collect();
+        let Sorted { all, absent, twice, unknown } = Sorted::of(result);
+        let cells: Vec<&CellResult> = all.iter().copied().filter(|cell| cell.is_ours()).collect();
         let modelled: Vec<bool> = cells.iter().filter_map(|cell| cell.reaches_model()).collect();
         // What is unexplained is told as such.
         let (defects, explained): (Vec<&CellResult>, Vec<&CellResult>) =
             cells.iter().partition(|cell| cell.is_unexplained());
         let short = explained.iter().filter(|cell| cell.reaches_model() == Some(false));
-        let all = result.cells.iter();
-        let off: Vec<&CellResult> = all.filter(|cell| cell.is_off_published() == Some(true)).collect();
+        let is_off = |cell: &&&CellResult| cell.is_off_published() == Some(true);
+        let off: Vec<&CellResult> = all.iter().filter(is_off).copied().collect();
         Self {
             study: result.study.clone(),
             is_held: HELD.contains(&&*result.study),
@@ -92,14 +155,16 @@ impl Verdict {
             is_quick: result.is_quick,
             altered: result.altered.clone(),
             failed: result.failed.iter().map(lost).collect(),
-            absent: study(&result.study).map_or(0, |study| study.size()).saturating_sub(cells.len()),
+            absent,
+            twice,
+            unknown,
             reached: modelled.iter().filter(|reaches| **reaches).count(),
             modelled: modelled.len(),
             short: short.map(|cell| told(cell)).collect(),
             off_model: cells.iter().filter(|cell| cell.is_off_model() == Some(true)).count(),
             defects: defects.iter().map(|cell| told(cell)).collect(),
             off: off.len(),
-            published: result.cells.iter().filter(|cell| cell.is_off_published().is_some()).count(),
+            published: all.iter().filter(|cell| cell.is_off_published().is_some()).count(),
             unexplained: off.iter().filter(|cell| cell.why.is_none()).map(|cell| named(cell)).collect(),
         }
     }
@@ -111,6 +176,8 @@ impl Verdict {
         !self.is_missing
             && self.altered.is_none()
             && is_reached
+            && self.twice.is_empty()
+            && self.unknown.is_empty()
             && self.failed.is_empty()
             && self.defects.is_empty()
             && self.unexplained.is_empty()
@@ -175,6 +242,11 @@ impl fmt::Display for Verdict {
         if self.absent > 0 {
             write!(f, "; {} cells were not measured", self.absent)?;
         }
+        for (cells, what) in [(&self.twice, "there more than once"), (&self.unknown, "none of the study's")] {
+            if !cells.is_empty() {
+                write!(f, "; {} cells are {what}", cells.len())?;
+            }
+        }
         if !self.failed.is_empty() {
             write!(f, "; runs of {} cells have failed", self.failed.len())?;
         }
@@ -184,6 +256,12 @@ impl fmt::Display for Verdict {
         f.write_str(if self.is_quick { "; short runs" } else { "" })?;
         for line in &self.failed {
             write!(f, "\n  failed: {line}")?;
+        }
+        for line in &self.twice {
+            write!(f, "\n  more than once: {line}")?;
+        }
+        for line in &self.unknown {
+            write!(f, "\n  none of the study's: {line}")?;
         }
         for line in &self.short {
             write!(f, "\n  less: {line}")?;

@@ -59,7 +59,7 @@ pub(super) fn named(cell: &CellResult) -> String {
     in_words(&cell.parameters)
 }
 
-fn in_words(parameters: &[(String, String)]) -> String {
+pub(super) fn in_words(parameters: &[(String, String)]) -> String {
     let words: Vec<String> = parameters.iter().map(|(name, value)| format!("{name} {value}")).collect();
     words.join(", ")
 }

@@ -6,6 +6,7 @@ use super::check::percent;
 use super::html::anchor;
 use super::notes::command_us;
 use super::*;
+use crate::study::study;
 use crate::{CellResult, FORM, Failed, Further, Host, LatencyParts, LinkFacts, StudyResult, Times};
 
 fn result(parameter: &str) -> StudyResult {
@@ -196,8 +197,7 @@ fn studies_are_held_to_the_model_and_to_reasons() {
     let held = |change: &dyn Fn(&mut StudyResult)| {
         let mut result = result("read");
         result.study = "dalgic-tcp".into();
-        let whole = result.cells.iter().cycle().take(16).map(|_| result.cells[0].clone()).collect();
-        result.cells = whole;
+        result.cells = whole("dalgic-tcp", &result.cells[0]);
         change(&mut result);
         let verdicts = check(&[result]);
         assert_eq!(verdicts.len(), 2, "{verdicts:?}");
@@ -215,7 +215,7 @@ fn studies_are_held_to_the_model_and_to_reasons() {
     assert!(
         !is_met
             && text.contains("15 of 16")
-            && text.contains("less: mode read, rtt_ms 0: 17.7 of 18.8 MB/s, 94.1 %; machine: packets"),
+            && text.contains("less: max_tcp_window 64KB, direction I-to-T, rtt_ms 50: 17.7 of 18.8 MB/s, 94.1 %; machine: packets"),
         "{text}"
     );
     let off = |why: Option<&'static str>| {
@@ -225,7 +225,7 @@ fn studies_are_held_to_the_model_and_to_reasons() {
     };
     assert!(off(Some("slower hosts")).0);
     let (is_met, text) = off(None);
-    assert!(!is_met && text.ends_with("without a reason: mode read, rtt_ms 0"), "{text}");
+    assert!(!is_met && text.contains("without a reason: max_tcp_window 64KB, "), "{text}");
     let (is_met, text) = held(&|result| drop(result.cells.pop()));
     assert!(!is_met && text.contains("1 cells were not measured"), "{text}");
     // Others may reach less, but nobody may be without a reason; and other targets are not ours.
@@ -244,6 +244,55 @@ fn studies_are_held_to_the_model_and_to_reasons() {
     assert!(!check(&[other.clone()])[2].is_met());
     other.cells[1].why = Some("other hosts".into());
     assert!(check(&[other])[2].is_met());
+}
+
+/// A cell like this one for each of a study.
+fn whole(name: &str, cell: &CellResult) -> Vec<CellResult> {
+    let cells = study(name).expect("a study").parameters().into_iter();
+    let parameters =
+        cells.map(|pairs| pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect());
+    parameters.map(|parameters| CellResult { parameters, ..cell.clone() }).collect()
+}
+
+#[test]
+fn only_cells_of_the_study_count_and_each_once() {
+    let told = |change: &dyn Fn(&mut Vec<CellResult>)| {
+        let mut result = result("read");
+        result.study = "dalgic-tcp".into();
+        result.cells = whole("dalgic-tcp", &result.cells[0]);
+        change(&mut result.cells);
+        let verdict = check(&[result]).remove(0);
+        (verdict.is_met(), verdict.to_string())
+    };
+    assert!(told(&|_| ()).0);
+    let (is_met, text) = told(&|cells| {
+        let first = cells[0].clone();
+        cells.iter_mut().for_each(|cell| *cell = first.clone());
+    });
+    assert!(
+        !is_met && text.contains("1 of 1 cells reach") && text.contains("15 cells were not measured"),
+        "{text}"
+    );
+    assert!(
+        text.contains("1 cells are there more than once")
+            && text.contains("more than once: max_tcp_window 64KB, "),
+        "{text}"
+    );
+    let (is_met, text) = told(&|cells| cells[3].parameters.clear());
+    assert!(!is_met && text.contains("none of the study's: one without parameters"), "{text}");
+    let (is_met, text) = told(&|cells| cells.push(result("read").cells.remove(0)));
+    assert!(!is_met && text.contains("1 cells are none of the study's"), "{text}");
+    assert!(text.contains("16 of 16 cells reach") && text.contains("study's: mode read, rtt_ms 0"), "{text}");
+    // The same on another target is another cell, and ours may be named.
+    let (is_met, text) = told(&|cells| {
+        for (at, target) in [(0, "tgtd"), (0, "istgt")] {
+            let mut other = cells[at].clone();
+            other.parameters.push(("target".into(), target.into()));
+            cells.push(other);
+        }
+        cells[0].parameters.push(("target".into(), "lunette".into()));
+    });
+    assert!(is_met, "{text}");
 }
 
 #[test]

@@ -48,6 +48,7 @@ pub use peer::Peer;
 pub use result::{CellResult, FORM, Failed, Further, Lacking, LinkFacts, StudyResult, Summary};
 pub use runner::{Laboratory, Told};
 pub use scratch::sweep as remove_left;
+pub(crate) use selection::TARGET;
 pub(crate) use setting::Ends;
 pub use setting::Setting;
 pub(crate) use site::{BLOCK_BYTES, RANGE_BYTES, Site};
@@ -135,7 +136,6 @@ impl Study {
     }
 
     /// What is varied in each cell.
-    #[cfg(test)]
     pub(crate) fn parameters(&self) -> Vec<Vec<(&'static str, String)>> {
         (self.cells)(1).into_iter().map(|cell| cell.parameters).collect()
     }

@@ -11,7 +11,7 @@ use super::setting::{self, Key, Setting};
 use super::{Cell, Study, dalgic, disaster, lu, trinkle};
 
 /// The parameter of cells that have peers, and its value for our own target.
-const TARGET: &str = "target";
+pub(crate) const TARGET: &str = "target";
 const OURS: &str = "lunette";
 
 /// A cell with its target, which is ours where it has no peer.
