@@ -31,11 +31,23 @@ struct Known {
 }
 
 impl Known {
-    /// The result in this file; one without cells where it is no result.
-    fn read(path: &Path) -> Known {
-        let is_short = fs::metadata(path).is_ok_and(|data| data.is_file() && data.len() <= RESULT_BYTES_MAX);
-        let text = is_short.then(|| fs::read(path).ok()).flatten().unwrap_or_default();
-        serde_json::from_slice(&text).unwrap_or_default()
+    /// The result in this file; one without cells where there is nothing to lose.
+    ///
+    /// # Errors
+    /// There is something that is no result, such as one that is damaged, and why it is none.
+    fn read(path: &Path) -> Result<Known, String> {
+        let length_bytes = match fs::metadata(path) {
+            Ok(metadata) if metadata.is_file() => metadata.len(),
+            _ => return Ok(Known::default()),
+        };
+        if length_bytes == 0 {
+            return Ok(Known::default());
+        }
+        if length_bytes > RESULT_BYTES_MAX {
+            return Err("it is too long".to_owned());
+        }
+        let text = fs::read(path).map_err(|error| error.to_string())?;
+        serde_json::from_slice(&text).map_err(|error| error.to_string())
     }
 
     /// Its cells that are not among these.
@@ -57,12 +69,19 @@ impl Known {
     }
 }
 
-/// Refuses a run that would leave out cells of the result in this file, or be a quick one in the place of a whole one.
+/// Refuses a run that would leave out cells of the result in this file, be a quick one in the place of a whole one, or take the place
+/// of something else.
 ///
 /// # Errors
 /// It would.
 pub(super) fn check(path: &Path, planned: &[Parameters], is_quick: bool) -> Result<(), Failure> {
-    let known = Known::read(path);
+    let known = match Known::read(path) {
+        Ok(known) => known,
+        Err(why) => {
+            let told = format!("{} has something that is no result of a study: {why}", path.display());
+            return Err(Failure::local(told).with_help(FORCE_HELP));
+        }
+    };
     let lost = known.missing(planned.iter());
     let (path, count) = (path.display(), known.cells.len());
     let why = if let Some(first) = lost.first() {
@@ -78,23 +97,31 @@ pub(super) fn check(path: &Path, planned: &[Parameters], is_quick: bool) -> Resu
 }
 
 /// Writes a result. One that has less than what the file has goes beside it, which is told, unless it may be replaced; one without any
-/// cell is written nowhere then.
+/// cell is written nowhere, unless its runs have failed and there is nothing else.
 ///
 /// # Errors
 /// It cannot be written.
 pub(super) fn write(path: &Path, result: &StudyResult, may_replace: bool) -> Result<Option<String>, Failure> {
     let known = Known::read(path);
-    let (count, came) = (known.cells.len(), result.cells.len());
-    if !known.has_more_than(result) || (may_replace && came > 0) {
-        return output::write(path, result, output::Form::Lines).map(|()| None);
+    let came = result.cells.len();
+    let keeps = match &known {
+        Ok(known) if known.has_more_than(result) => Some(format!("keeps its {} cells", known.cells.len())),
+        Ok(_) => None,
+        Err(_) => Some("stays as it is".to_owned()),
+    };
+    let keeps = keeps.map(|keeps| format!("{} {keeps}", path.display()));
+    match keeps {
+        None if came == 0 && result.failed.is_empty() => {
+            Ok(Some(format!("{} is not written, for this run has no cells", path.display())))
+        }
+        Some(keeps) if came == 0 => Ok(Some(format!("{keeps}, for this run has none"))),
+        Some(keeps) if !may_replace => {
+            let beside = beside(path);
+            output::write(&beside, result, output::Form::Lines)?;
+            Ok(Some(format!("{keeps}, and {} has the {came} cells of this run", beside.display())))
+        }
+        _ => output::write(path, result, output::Form::Lines).map(|()| None),
     }
-    let keeps = format!("{} keeps its {count} cells", path.display());
-    if came == 0 {
-        return Ok(Some(format!("{keeps}, for this run has none")));
-    }
-    let beside = beside(path);
-    output::write(&beside, result, output::Form::Lines)?;
-    Ok(Some(format!("{keeps}, and {} has the {came} of this run", beside.display())))
 }
 
 /// A name that nothing has yet, and where no report looks.
@@ -110,6 +137,7 @@ fn beside(path: &Path) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use lunette_lab::Failed;
     use serde_json::{Value, json};
 
     use super::*;
@@ -137,7 +165,7 @@ mod tests {
     }
 
     fn held(path: &Path) -> usize {
-        Known::read(path).cells.len()
+        Known::read(path).expect("a result").cells.len()
     }
 
     /// What is refused, with its help.
@@ -150,7 +178,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("made-up.json");
         check(&path, &planned(&["0"]), true).expect("there is nothing");
-        fs::write(&path, "no result").expect("written");
+        fs::write(&path, "").expect("written");
         check(&path, &planned(&["0"]), true).expect("there is no result");
         fs::write(&path, result(&["0", "2", "4"], true).to_string()).expect("written");
         check(&path, &planned(&["0", "2", "4", "8"]), true).expect("all of it, and more");
@@ -191,7 +219,7 @@ mod tests {
         let told = write(&["0", "2"], false).unwrap_or_default();
         assert!(told.contains("keeps its 3 cells, and ") && told.contains("made-up.new.json"), "{told}");
         let told = write(&["0"], false).unwrap_or_default();
-        assert!(told.contains("made-up.new-2.json has the 1 of this run"), "{told}");
+        assert!(told.contains("made-up.new-2.json has the 1 cells of this run"), "{told}");
         for may_replace in [false, true] {
             let told = write(&[], may_replace).unwrap_or_default();
             assert!(told.contains("made-up.json keeps its 3 cells, for this run has none"), "{told}");
@@ -215,6 +243,47 @@ mod tests {
         assert_eq!(write(&ended), None, "its runs are longer than the quick ones");
         assert_eq!(write(&whole), None, "it has all runs");
         assert!(write(&ended).is_some() && write(&parsed(&["0"], true)).is_some());
-        assert!(!Known::read(&path).is_partial && Known::read(&path).is_whole());
+        let known = Known::read(&path).expect("a result");
+        assert!(!known.is_partial && known.is_whole());
+    }
+
+    #[test]
+    fn what_is_no_result_is_not_replaced_unasked() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("made-up.json");
+        let whole = result(&["0", "2"], false).to_string();
+        let damaged = &whole[..whole.len() / 2];
+        fs::write(&path, damaged).expect("written");
+        let told = refused(&path, &["0", "2"], false);
+        assert!(
+            told.contains("made-up.json has something that is no result") && told.contains(FORCE_HELP),
+            "{told}"
+        );
+        let (some, none) = (parsed(&["0"], true), parsed(&[], true));
+        let told = write(&path, &some, false).expect("written").unwrap_or_default();
+        assert!(
+            told.contains("made-up.json stays as it is, and ") && told.contains("made-up.new.json"),
+            "{told}"
+        );
+        assert!(write(&path, &none, true).expect("nothing to write").is_some());
+        assert_eq!(fs::read_to_string(&path).expect("it is there"), damaged);
+        assert_eq!(write(&path, &some, true).expect("written"), None);
+        assert_eq!(held(&path), 1);
+    }
+
+    #[test]
+    fn what_was_ended_before_its_first_cell_is_written_nowhere() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("made-up.json");
+        let none = parsed(&[], true);
+        let told = write(&path, &none, false).expect("nothing to write").unwrap_or_default();
+        assert!(told.ends_with("made-up.json is not written, for this run has no cells"), "{told}");
+        assert!(!path.exists());
+        // Why runs have failed is worth knowing.
+        let (parameters, reason) = (planned(&["0"]).remove(0), "the disk was full".to_owned());
+        let failed = vec![Failed { parameters, link: None, runs: 1, is_measured: false, reason }];
+        let failed = StudyResult { failed, ..none };
+        assert_eq!(write(&path, &failed, false).expect("written"), None);
+        assert!(path.exists());
     }
 }

@@ -203,11 +203,7 @@ fn run_studies(options: &RunOptions) -> Result<(), Failure> {
     let binary = std::env::current_exe().map_err(|error| Failure::new("cannot find this program", &error))?;
     let scratch = std::path::absolute(&options.scratch)
         .map_err(|error| Failure::new(format!("--scratch {}", options.scratch.display()), &error))?;
-    let chosen: Vec<&Study> = if options.all {
-        studies().iter().collect()
-    } else {
-        options.studies.iter().map(|named| named.0).collect()
-    };
+    let chosen = chosen(options.all, &options.studies);
     let stops = AtomicBool::new(false);
     let laboratory = Laboratory {
         binary: &binary,
@@ -275,6 +271,17 @@ fn run_studies(options: &RunOptions) -> Result<(), Failure> {
         None if lost.is_empty() => Ok(()),
         None => Err(Failure::local(lost.join("; "))),
     }
+}
+
+/// Which studies are run: those that are named, in their order and each once, or all.
+fn chosen(all: bool, named: &[Named]) -> Vec<&'static Study> {
+    let mut chosen: Vec<&Study> = Vec::new();
+    for study in named.iter().map(|named| named.0).chain(studies().iter().filter(|_| all)) {
+        if !chosen.iter().any(|one| one.name == study.name) {
+            chosen.push(study);
+        }
+    }
+    chosen
 }
 
 fn path_of(directory: &Path, study: &Study) -> PathBuf {
@@ -416,4 +423,17 @@ fn make_report(directory: &Path) -> Result<(), Failure> {
         print(&format!("{}\n", path.display()))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_study_that_is_named_twice_is_run_once() {
+        let named = ["lu-light", "dr-wan", "lu-light"].map(|name| parse_study(name).expect("a study"));
+        let names: Vec<&str> = chosen(false, &named).into_iter().map(|study| study.name).collect();
+        assert_eq!(names, ["lu-light", "dr-wan"]);
+        assert_eq!(chosen(true, &[]).len(), studies().len());
+    }
 }

@@ -14,7 +14,7 @@ use super::result::{Lacking, StudyResult};
 use super::selection::{Aimed, divided};
 use super::setting::{self, Key, Setting};
 use super::site::Site;
-use super::{Cell, Study, expected, guest, scratch};
+use super::{Cell, Metric, Probe, Study, expected, guest, scratch};
 use crate::bench::plan::REQUESTS_BYTES_MAX;
 use crate::{Host, LabError};
 
@@ -130,6 +130,7 @@ impl Laboratory<'_> {
         setting::check(self.set)?;
         self.check_peers()?;
         let Chosen { cells, leaves_out, wide, lacking, of } = self.choose(study, are_asked_for)?;
+        self.check_scratch(&cells)?;
         let planned = cells.iter().map(|aimed| self.runs(&aimed.cell)).collect();
         let mut collected = Collected::of(planned, self.patience);
         for group in self.groups(study, &cells, are_asked_for, told)? {
@@ -278,6 +279,26 @@ impl Laboratory<'_> {
         )))
     }
 
+    /// Cells that have files can have them, or nothing is measured.
+    fn check_scratch(&self, cells: &[Aimed]) -> Result<(), LabError> {
+        let has_files = |aimed: &Aimed| match &aimed.cell.probe {
+            // Of a time, the target writes down its part.
+            Probe::Disk(disk) => {
+                let tells = disk.metric == Metric::MeanMilliseconds && !self.is_proxied;
+                aimed.link().is_some() && (disk.design.is_some() || tells)
+            }
+            Probe::Login(_) | Probe::Transfer(_) | Probe::Files(_) => true,
+            Probe::Tcp { .. } | Probe::Recovery(_) | Probe::Shared(_) | Probe::Virtual(_) => false,
+        };
+        if !cells.iter().any(has_files) {
+            return Ok(());
+        }
+        scratch::Directory::make(self.scratch).map(drop).map_err(|error| {
+            let scratch = self.scratch.display();
+            LabError::Plan(format!("no files can be made in {scratch}, where --scratch has them: {error}"))
+        })
+    }
+
     /// Other targets than ours can have what is set.
     fn check_peers(&self) -> Result<(), LabError> {
         let refused = |why: &str| Err(LabError::Plan(why.to_owned()));
@@ -327,5 +348,24 @@ mod tests {
         };
         let refused = laboratory(Path::new("images")).map_err(|error| error.to_string());
         assert!(refused.is_err_and(|text| text.contains("whole path")));
+    }
+
+    #[test]
+    fn who_can_have_no_files_measures_nothing_that_has_some() {
+        let refused = |name: &str| {
+            with_peers(&[], |laboratory| {
+                let cells = laboratory.choose(study(name).expect("a study"), false).expect("some").cells;
+                laboratory.check_scratch(&cells).map_err(|error| error.to_string()).err()
+            })
+        };
+        for name in ["dr-local", "fujita-micro", "lu-light", "lu-login"] {
+            assert!(
+                refused(name).is_some_and(|text| text.contains("no files can be made in /nowhere, ")),
+                "{name}"
+            );
+        }
+        for name in ["dalgic-tcp", "dalgic-sweep", "dr-wan", "dr-shared"] {
+            assert_eq!(refused(name), None, "{name} has none");
+        }
     }
 }
