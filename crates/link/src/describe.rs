@@ -61,6 +61,14 @@ pub enum LinkError {
         /// The key.
         key: String,
     },
+    /// Two keys that say the same.
+    #[error("{one} and {other} both say the delay: give one of them")]
+    Delays {
+        /// The first.
+        one: String,
+        /// The other.
+        other: String,
+    },
     /// More jitter than delay.
     #[error(
         "a jitter of {jitter} is more than the delay of {delay} each way; a packet cannot arrive before it was sent"
@@ -145,6 +153,9 @@ impl Draft {
             if seen.contains(&key) {
                 return Err(LinkError::Twice { key: key.to_owned() });
             }
+            if let Some(one) = seen.iter().find(|one| both_say_the_delay(one, key)) {
+                return Err(LinkError::Delays { one: (*one).to_owned(), other: key.to_owned() });
+            }
             seen.push(key);
             self.set(key, value)?;
         }
@@ -225,6 +236,12 @@ impl Draft {
         }
         Ok(self.link)
     }
+}
+
+/// A round trip, which is of both directions, and the delay of one or both.
+fn both_say_the_delay(one: &str, other: &str) -> bool {
+    let is_delay = |key: &str| matches!(key, "delay" | "up.delay" | "down.delay");
+    (one == "rtt" && is_delay(other)) || (is_delay(one) && other == "rtt")
 }
 
 fn jitter(value: &str) -> Result<Jitter, QuantityError> {
@@ -333,6 +350,7 @@ mod tests {
         assert_eq!(plain.up.loss, Loss::None);
         assert!((lossy.up.loss.mean() - 0.001).abs() < 1e-9);
         assert_eq!(lossy.up.rate, plain.up.rate);
+        assert_eq!(link("oc3-50,delay=1ms").round_trip(), Duration::from_millis(2));
         assert_eq!(
             link("oc3-50,rtt=100ms").up.queue_bytes,
             2 * plain.up.queue_bytes,
@@ -374,6 +392,9 @@ mod tests {
             ("mtu=100", "mtu=100: an MTU is"),
             ("overhead=1001", "overhead=1001: a number of bytes"),
             ("rtt=1ms,rtt=2ms", "rtt is given twice"),
+            ("rtt=10ms,delay=1ms", "rtt and delay both say the delay: give one of them"),
+            ("oc3-50,up.delay=1ms,loss=1%,rtt=10ms", "up.delay and rtt both say the delay"),
+            ("rtt=10ms,down.delay=1ms", "rtt and down.delay both say the delay"),
             ("rtt=1ms,jitter=1ms", "a jitter of 1ms is more than the delay of 500us"),
             ("rate=1M,reserve=5%,iscsi-port=0", "iscsi-port=0: 1 to 16 different TCP ports"),
             ("rate=1M,iscsi-port=3261", "iscsi-port says nothing without reserve"),
