@@ -243,4 +243,10 @@ fn plans_that_cannot_be_are_refused() {
     assert!(long.contains("3600000 steps") && long.contains("--interval, or a shorter --time"), "{long}");
     assert!(refused(&|plan| plan.block_bytes = 8192).contains("no whole blocks"));
     assert!(refused(&|plan| plan.range.length_bytes = 4096).contains("no room"));
+    let shared = refused(&|plan| {
+        (plan.work, plan.workers, plan.verify) = (work("4K", Spread::Uniform, Arrivals::Closed), 64, true);
+        (plan.range.length_bytes, plan.until) = (64 << 10, Until::Count(64));
+    });
+    let share = "each of 64 workers verifies 0 of the 65536 bytes of the range, which has no room for an operation of 4096";
+    assert!(shared.contains(share) && shared.contains("fewer --workers"), "{shared}");
 }

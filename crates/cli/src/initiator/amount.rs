@@ -56,10 +56,12 @@ impl Amount {
             Amount::Bytes(bytes) if bytes.is_multiple_of(block_bytes) => Ok(bytes / block_bytes),
             Amount::Bytes(bytes) => {
                 let below = bytes / block_bytes * block_bytes;
+                let next = match below.checked_add(block_bytes) {
+                    Some(above) => format!("the next are {below} and {above}"),
+                    None => format!("the next is {below}"),
+                };
                 Err(Failure::usage(format!(
-                    "{flag} {bytes} is no multiple of the disk's blocks of {block_bytes} bytes; the next are {below} \
-                     and {}",
-                    below.saturating_add(block_bytes)
+                    "{flag} {bytes} is no multiple of the disk's blocks of {block_bytes} bytes; {next}"
                 )))
             }
         }
@@ -154,6 +156,8 @@ mod tests {
         assert!(resolve("1001b", None).unwrap_err().contains("ends behind the disk"));
         assert!(resolve("999b", Some("2b")).is_err());
         assert!(resolve("1b", Some("18446744073709551615b")).is_err());
+        let message = resolve(&u64::MAX.to_string(), None).unwrap_err();
+        assert!(message.ends_with("blocks of 4096 bytes; the next is 18446744073709547520"), "{message}");
         let message = resolve("5000", None).unwrap_err();
         assert!(
             message.contains("--offset 5000 is no multiple") && message.contains("4096 and 8192"),

@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::process::{Child, Command, Stdio};
 use std::thread;
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -337,6 +338,20 @@ fn who_wants_only_the_trace_has_only_the_trace() {
     assert!(new.is_empty() && path(&trace).ends_with(".0.trace"), "{trace:?} and {new:?}");
     assert_eq!(fs::read_to_string(&trace).expect("text").lines().count(), 200);
     assert!(refused(2, &["serve", "--lun", "mem:8M", "--task-times"]).contains("--trace-directory"));
+}
+
+#[test]
+fn nobody_is_told_to_read_back_what_was_only_read() {
+    let mut served = Served::start(&["mem:8M"], &[]);
+    let url = served.url(0);
+    let bench = long_bench(&[], &[&url, "--recovery", "1"]);
+    // Until something is under way.
+    thread::sleep(Duration::from_secs(1));
+    served.kill();
+    let said: Said = bench.wait_with_output().expect("it ends").into();
+    assert_eq!(said.status, Some(3), "{said:?}");
+    assert!(said.err.contains("a read of 4096 bytes at byte "), "{said:?}");
+    assert!(!said.err.contains("read back what it wrote"), "{said:?}");
 }
 
 /// The signals of a process that a line of its status has, as a mask.

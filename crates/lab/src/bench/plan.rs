@@ -162,8 +162,24 @@ impl Plan {
                 return Err(LabError::Plan("the times of a target's tasks are those of one unit".into()));
             }
         }
+        self.check_shares()?;
         self.source(0)?;
         self.ledger(0).map(drop)
+    }
+
+    /// Where each worker has a part of the range, it has room for each operation that the whole range has room for.
+    fn check_shares(&self) -> Result<(), LabError> {
+        let Work::Workload { workload, .. } = &self.work else { return Ok(()) };
+        let (share_bytes, largest_bytes) = (self.share(0).length_bytes, workload.sizes.largest());
+        let is_short = |bytes: u64| bytes < u64::from(largest_bytes);
+        if !self.verify || !is_short(share_bytes) || is_short(self.range.length_bytes) {
+            return Ok(());
+        }
+        Err(LabError::Plan(format!(
+            "each of {} workers verifies {share_bytes} of the {} bytes of the range, which has no room for an operation of {largest_bytes}: \
+             give a greater --length, or fewer --workers",
+            self.workers, self.range.length_bytes
+        )))
     }
 
     /// Holds what is under way at once against the memory that it may have.

@@ -95,7 +95,7 @@ impl Session {
         let (mut tries, begun) = (0, self.engine.elapsed());
         loop {
             let completion = self.alone(lun, cdb)?;
-            match outcome(&completion) {
+            match outcome(&completion, Kind::Read) {
                 End::Good => return Ok(completion.times),
                 End::Failed(fault) => return Err(LabError::NotReady(fault.reason().to_owned())),
                 End::Again if tries < READY_TRIES => tries += 1,
@@ -172,8 +172,8 @@ fn is_whole(completion: &Completion, kind: Kind) -> bool {
     !has_residual && (kind == Kind::Write || completion.received as usize == completion.buffer.len())
 }
 
-/// What an answer means.
-fn outcome(completion: &Completion) -> End {
+/// What an answer to such a command means; one that changes nothing counts as a read.
+fn outcome(completion: &Completion, kind: Kind) -> End {
     match &completion.result {
         Ok(status) if status.is_good() => End::Good,
         Ok(status) => refusal(status),
@@ -182,6 +182,10 @@ fn outcome(completion: &Completion) -> End {
             | CommandError::TargetFailure { .. }
             | CommandError::Changed(_)),
         ) => refused(error.to_string()),
+        // Whether it was carried out is nothing to anybody.
+        Err(CommandError::Unknown(why)) if kind == Kind::Read => {
+            End::Failed(Fault::Lost(format!("the session was lost before it was answered: {why}")))
+        }
         Err(error) => End::Failed(Fault::Lost(error.to_string())),
     }
 }
@@ -234,10 +238,10 @@ impl Endpoint for Session {
         self.engine.poll(Some(timeout), &mut self.done)?;
         self.note_events();
         for completion in self.done.drain(..) {
-            let mut end = outcome(&completion);
             let times = completion.times;
             let place = completion.id.place();
             let (slot, kind) = self.slots.get(place).copied().unwrap_or((u32::MAX, Kind::Read));
+            let mut end = outcome(&completion, kind);
             if matches!(end, End::Good) && !is_whole(&completion, kind) {
                 end =
                     refused("the target answered GOOD with another amount of data than was asked for".into());
