@@ -8,7 +8,7 @@ mod lane;
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
@@ -43,7 +43,34 @@ pub struct Proxy {
     address: SocketAddr,
     lanes: [Arc<Lane>; 2],
     open: Arc<Open>,
+    unreached: Arc<Unreached>,
     threads: Vec<JoinHandle<()>>,
+}
+
+/// What is told of the first connection that cannot be passed on.
+type Teller = Box<dyn Fn(&io::Error) + Send + Sync>;
+
+/// Connections that were closed because the other side could not be reached.
+#[derive(Default)]
+struct Unreached {
+    count: AtomicU64,
+    tell: OnceLock<Teller>,
+}
+
+impl std::fmt::Debug for Unreached {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Unreached").field(&self.count).finish()
+    }
+}
+
+impl Unreached {
+    fn add(&self, error: &io::Error) {
+        if self.count.fetch_add(1, Ordering::Relaxed) == 0
+            && let Some(tell) = self.tell.get()
+        {
+            tell(error);
+        }
+    }
 }
 
 /// What a link has that a proxy cannot do; the first that is found.
@@ -73,18 +100,20 @@ impl Proxy {
     pub fn start(listen: SocketAddr, to: SocketAddr, link: &Link, seed: u64) -> Result<Self, WanError> {
         if let Some(property) = Self::lacks(link) {
             let message = format!("a proxy has only delay, jitter and rate, and this link has {property}");
-            return Err(WanError::of("a proxy")(io::Error::new(io::ErrorKind::InvalidInput, message)));
+            return Err(WanError::of("the link")(io::Error::new(io::ErrorKind::InvalidInput, message)));
         }
         let listener = TcpListener::bind(listen).map_err(WanError::of("the address to listen on"))?;
         let address = listener.local_addr().map_err(WanError::of("the address to listen on"))?;
         listener.set_nonblocking(true).map_err(WanError::of("the address to listen on"))?;
         let lanes = [Lane::new(&link.up, seed), Lane::new(&link.down, !seed)].map(Arc::new);
-        let mut proxy = Self { address, lanes, open: Arc::default(), threads: Vec::new() };
+        let (open, unreached) = (Arc::default(), Arc::default());
+        let mut proxy = Self { address, lanes, open, unreached, threads: Vec::new() };
         for lane in proxy.lanes.clone() {
             proxy.spawn("wan-proxy-lane", move || lane.carry())?;
         }
         let door = Door {
             open: Arc::clone(&proxy.open),
+            unreached: Arc::clone(&proxy.unreached),
             to,
             round_trip: link.round_trip(),
             segment_bytes: usize::from(link.mtu).saturating_sub(HEADERS).max(1),
@@ -105,6 +134,18 @@ impl Proxy {
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Has this called with the reason when a connection cannot be passed on for the first time. Only the first call of this counts.
+    pub fn tell_unreached(&self, tell: impl Fn(&io::Error) + Send + Sync + 'static) {
+        // A second one has nobody to be told to.
+        let _ = self.unreached.tell.set(Box::new(tell));
+    }
+
+    /// Connections that were closed so far because the other side could not be reached.
+    #[must_use]
+    pub fn unreached(&self) -> u64 {
+        self.unreached.count.load(Ordering::Relaxed)
     }
 
     /// What became of the segments so far, from the side that connects to the other and back.
@@ -142,6 +183,7 @@ struct Door {
     window_bytes: [u64; 2],
     lanes: [Arc<Lane>; 2],
     open: Arc<Open>,
+    unreached: Arc<Unreached>,
 }
 
 /// The connections that are open.
@@ -208,10 +250,14 @@ impl Door {
         self.open.connections().push(Arc::downgrade(&connection));
         let (to, round_trip, open) = (self.to, self.round_trip, Arc::clone(&self.open));
         let (lanes, window, segment) = (self.lanes.clone(), self.window_bytes, self.segment_bytes);
+        let unreached = Arc::clone(&self.unreached);
         let serve = move || {
             // What the handshake takes on a network.
             thread::sleep(round_trip);
-            let Ok(far) = TcpStream::connect_timeout(&to, CONNECT_PATIENCE) else { return };
+            let far = match TcpStream::connect_timeout(&to, CONNECT_PATIENCE) {
+                Ok(far) => far,
+                Err(error) => return unreached.add(&error),
+            };
             let _ = far.set_nodelay(true);
             let (near, far) = (&connection.near, connection.far.get_or_init(|| far));
             if open.is_over.load(Ordering::Relaxed) {

@@ -1,7 +1,8 @@
 //! The proxy: bytes take their time, and arrive whole.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -146,6 +147,26 @@ fn what_a_proxy_cannot_do_is_refused() {
     ] {
         let link = link.parse().expect("a link");
         let error = Proxy::start(loopback(), loopback(), &link, 1).expect_err("it cannot");
-        assert!(error.to_string().ends_with(&format!("and this link has {property}")), "{error}");
+        let told = format!("the link: a proxy has only delay, jitter and rate, and this link has {property}");
+        assert_eq!(error.to_string(), told);
     }
+}
+
+#[test]
+fn who_cannot_be_reached_is_told_once_and_counted() {
+    // Nobody listens there any more.
+    let nobody = TcpListener::bind(loopback()).expect("a socket").local_addr().expect("a socket");
+    let proxy = proxy("rtt=1ms", nobody);
+    let (told, reasons) = channel();
+    proxy.tell_unreached(move |error| told.send(error.kind()).expect("somebody listens"));
+    for _ in 0..3 {
+        assert_eq!(exchange_or_nothing(&proxy), 0);
+    }
+    assert_eq!(reasons.try_iter().collect::<Vec<_>>(), [ErrorKind::ConnectionRefused]);
+    assert_eq!(proxy.unreached(), 3);
+}
+
+/// How many bytes come from a connection that is closed.
+fn exchange_or_nothing(proxy: &Proxy) -> usize {
+    connect(proxy).read(&mut [0; 1]).unwrap_or(0)
 }

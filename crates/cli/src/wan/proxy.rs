@@ -46,6 +46,8 @@ struct Report {
     seed: u64,
     up_bytes: u64,
     down_bytes: u64,
+    /// Connections that were closed because the far side could not be reached.
+    unreached: u64,
 }
 
 /// Runs the proxy until the command, or the user, ends it.
@@ -54,6 +56,10 @@ pub(super) fn proxy(options: &ProxyOptions) -> Result<ExitCode, Failure> {
     let LinkOptions { link, seed } = &options.network;
     let proxy = Proxy::start(options.listen, options.to, link, *seed)
         .map_err(|error| Failure::network("there is no proxy", &error))?;
+    let to = options.to;
+    proxy.tell_unreached(move |error| {
+        say(&format!("lunette: {to} cannot be reached, and connections to the proxy are closed: {error}"));
+    });
     announce(proxy.address(), link)
         .map_err(|error| Failure::network("nobody can be told that this is a proxy", &error))?;
     say(
@@ -73,8 +79,13 @@ pub(super) fn proxy(options: &ProxyOptions) -> Result<ExitCode, Failure> {
     };
     let [up_bytes, down_bytes] = proxy.counts().map(|counts| counts.arrived_bytes);
     say(&format!("near to far: {up_bytes} bytes arrived; far to near: {down_bytes}; headers included"));
+    let unreached = proxy.unreached();
+    if unreached > 0 {
+        say(&format!("{unreached} connections were closed, for {to} could not be reached"));
+    }
     if let Some(path) = &options.report {
-        let report = Report { mode: "proxy", link: link.to_string(), seed: *seed, up_bytes, down_bytes };
+        let link = link.to_string();
+        let report = Report { mode: "proxy", link, seed: *seed, up_bytes, down_bytes, unreached };
         save(path, &report)?;
     }
     Ok(ended)

@@ -98,6 +98,23 @@ fn a_result_that_cannot_be_kept_is_refused_before_and_told_after() {
 }
 
 #[test]
+fn a_proxy_to_nobody_says_so() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let report = directory.path().join("report.json");
+    let lunette = env!("CARGO_BIN_EXE_lunette");
+    let discover = format!("{lunette} discover $LUNETTE_PROXY; {lunette} discover $LUNETTE_PROXY");
+    let proxy = ["wan", "proxy", "--link", "delay=1ms", "--to", "127.0.0.1:1", "--report", path(&report)];
+    let said = run(&[&proxy[..], &["--", "sh", "-c", &discover]].concat());
+    let told = "lunette: 127.0.0.1:1 cannot be reached, and connections to the proxy are closed: ";
+    assert_eq!(said.err.matches(told).count(), 1, "{said:?}");
+    let report: Value = serde_json::from_slice(&fs::read(&report).expect("a file")).expect("JSON");
+    let count = report["unreached"].as_u64().expect("a number");
+    assert!(count >= 2 && said.err.contains(&format!("{count} connections were closed, for ")), "{said:?}");
+    let lossy = refused(125, &["wan", "proxy", "--link", "loss=1%", "--to", "127.0.0.1:1"]);
+    assert!(lossy.contains("there is no proxy: the link: a proxy has only delay"), "{lossy}");
+}
+
+#[test]
 fn a_result_never_takes_the_place_of_what_is_read() {
     let directory = tempfile::tempdir().expect("a directory");
     let file = |name: &str| directory.path().join(name);
