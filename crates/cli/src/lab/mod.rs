@@ -347,7 +347,7 @@ struct Writer {
 impl Form {
     fn refused(self, path: &Path) -> Failure {
         let version = self.host.and_then(|host| host.lunette);
-        let version = version.map(|version| format!(", {version}")).unwrap_or_default();
+        let version = version.map(|version| format!(", {}", printable(&version))).unwrap_or_default();
         let (path, form) = (path.display(), self.form);
         Failure::local(format!(
             "{path} was written by another version{version}: its form is {form}, and here {FORM}"

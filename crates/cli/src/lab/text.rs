@@ -2,6 +2,7 @@
 
 use lunette_lab::{Failed, StudyResult, report, summaries};
 
+use crate::banner::printable;
 use crate::initiator::table;
 
 /// So many cells are named that have lost runs; their result has all.
@@ -10,7 +11,7 @@ const NAMED_MAX: usize = 5;
 /// A cell by what it varies.
 pub(crate) fn cell(parameters: &[(String, String)]) -> String {
     let pairs: Vec<String> = parameters.iter().map(|(name, value)| format!("{name} {value}")).collect();
-    pairs.join(", ")
+    printable(&pairs.join(", "))
 }
 
 /// Which cells of a study have lost runs, if any has.
@@ -67,7 +68,8 @@ pub(crate) fn text(result: &StudyResult) -> String {
             text += &format!("  {line}\n");
         }
     }
-    text
+    // What other programs have said stands in it.
+    text.split('\n').map(printable).collect::<Vec<_>>().join("\n")
 }
 
 #[cfg(test)]

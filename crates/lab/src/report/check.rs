@@ -6,8 +6,8 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::figure_text;
 use super::notes::{in_words, lost, named};
+use super::{figure_text, fixed, shown};
 use crate::study::{CellResult, HELD, OFF, REACHED, StudyResult, TARGET, study};
 
 /// What is to be said of one study.
@@ -205,12 +205,13 @@ fn told(cell: &CellResult) -> String {
 
 /// Rounded down, so that nothing looks as if it reached what it does not reach.
 pub(super) fn percent(share: f64) -> String {
-    format!("{:.1}", (share * 1000.0).floor() / 10.0)
+    fixed((share * 1000.0).floor() / 10.0, 1)
 }
 
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { study, reached, modelled, .. } = self;
+        let Self { reached, modelled, .. } = self;
+        let study = shown(&self.study);
         if self.is_missing {
             return write!(f, "{study}: there is no result");
         }
@@ -251,26 +252,26 @@ impl fmt::Display for Verdict {
             write!(f, "; runs of {} cells have failed", self.failed.len())?;
         }
         if let Some(altered) = &self.altered {
-            write!(f, "; it is another study: {altered}")?;
+            write!(f, "; it is another study: {}", shown(altered))?;
         }
         f.write_str(if self.is_quick { "; short runs" } else { "" })?;
         for line in &self.failed {
-            write!(f, "\n  failed: {line}")?;
+            write!(f, "\n  failed: {}", shown(line))?;
         }
         for line in &self.twice {
-            write!(f, "\n  more than once: {line}")?;
+            write!(f, "\n  more than once: {}", shown(line))?;
         }
         for line in &self.unknown {
-            write!(f, "\n  none of the study's: {line}")?;
+            write!(f, "\n  none of the study's: {}", shown(line))?;
         }
         for line in &self.short {
-            write!(f, "\n  less: {line}")?;
+            write!(f, "\n  less: {}", shown(line))?;
         }
         for line in &self.defects {
-            write!(f, "\n  unexplained: {line}")?;
+            write!(f, "\n  unexplained: {}", shown(line))?;
         }
         for line in &self.unexplained {
-            write!(f, "\n  without a reason: {line}")?;
+            write!(f, "\n  without a reason: {}", shown(line))?;
         }
         Ok(())
     }

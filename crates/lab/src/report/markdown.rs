@@ -16,7 +16,7 @@ pub fn markdown(results: &[StudyResult]) -> String {
         let _ = write!(
             text,
             "\n## {}\n\n{}: {}.\n\n",
-            result.study,
+            escaped(&result.study, MARKDOWN),
             escaped(&result.paper, MARKDOWN),
             escaped(&result.question, MARKDOWN)
         );

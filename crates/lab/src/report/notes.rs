@@ -1,7 +1,7 @@
 //! What is to be said of a result in words.
 
-use super::figure_text;
 use super::table::LINKS_MAX;
+use super::{figure_text, fixed};
 use crate::study::{CellResult, Failed, LinkFacts, OFF, REACHED, StudyResult, UNEXPLAINED, median};
 
 /// What is to be said about single cells, under headings: of which runs have failed, where the time of operations went, where this
@@ -139,9 +139,9 @@ pub fn notes(result: &StudyResult) -> Vec<String> {
     }
     notes.extend(absent.iter().map(|(reason, count)| format!("{count} cells have no model: {reason}.")));
     if let Some(cached) = cells.iter().filter_map(|cell| cell.cached).reduce(f64::max) {
-        let percent = cached * 100.0;
+        let percent = fixed(cached * 100.0, 1);
         notes.push(format!(
-            "When a run with a cold image began, {percent:.1} % of it at most was in this machine's page cache."
+            "When a run with a cold image began, {percent} % of it at most was in this machine's page cache."
         ));
     }
     notes.extend(links(result));

@@ -1,7 +1,7 @@
 //! The tables of a result as rows of text: all its cells, how long operations took, the links.
 
-use super::figure_text;
 use super::notes::command_us;
+use super::{figure_text, fixed};
 use crate::study::{CellResult, LinkFacts, StudyResult, Times};
 
 /// The names of the columns of [`row`].
@@ -49,14 +49,14 @@ pub fn row(result: &StudyResult, cell: &CellResult) -> Vec<String> {
     let or_dash = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), figure_text);
     let ratio = |to: Option<f64>| {
         let to = to.filter(|to| *to > 0.0);
-        to.map_or_else(|| "-".to_owned(), |to| format!("{:.2}", cell.measured / to))
+        to.map_or_else(|| "-".to_owned(), |to| fixed(cell.measured / to, 2))
     };
     let mut row: Vec<String> = cell.parameters.iter().map(|pair| pair.1.clone()).collect();
     row.extend([figure_text(cell.measured), or_dash(cell.model), or_dash(cell.published)]);
     let above = if cell.above.is_some() { ", above-model" } else { "" };
     row.extend([ratio(cell.model), ratio(cell.published), format!("{}{above}", cell.limit)]);
     let spread = cell.spread.filter(|_| cell.runs.len() > 1);
-    row.push(spread.map_or_else(|| "-".to_owned(), |spread| format!("{:.0} %", spread * 100.0)));
+    row.push(spread.map_or_else(|| "-".to_owned(), |spread| format!("{} %", fixed(spread * 100.0, 0))));
     for (name, _, is_published) in further(result) {
         let own = cell.further.iter().find(|own| own.name == name);
         row.push(or_dash(own.map(|own| own.measured)));

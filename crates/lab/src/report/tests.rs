@@ -335,6 +335,31 @@ fn what_nobody_can_explain_is_a_defect_in_every_study() {
 }
 
 #[test]
+fn what_a_file_says_moves_no_cursor_and_has_no_end() {
+    let mut result = result("read\u{1b}[2J\0");
+    result.cells[0].why = Some("slower\u{7}\nhosts".into());
+    result.cells[0].published = Some(5.0);
+    result.cells[1].limit = "store\u{1b}[31m".into();
+    result.cells[2].measured = 1e308;
+    result.cells[1].spread = Some(1e308);
+    result.cells[1].model = Some(1e-300);
+    result.altered = Some("\u{1b}]0;title\u{7}".into());
+    let results = [result];
+    let told: String = check(&results).iter().map(|verdict| format!("{verdict}\n")).collect();
+    for text in [html(&results), markdown(&results), told] {
+        let control = text.chars().find(|character| character.is_control() && *character != '\n');
+        assert_eq!(control, None, "{text}");
+        let is_long = |word: &str| word.bytes().filter(u8::is_ascii_digit).count() > 40;
+        assert!(!text.split([' ', '<', '>', '|']).any(is_long), "{text}");
+        assert!(text.contains("read\u{fffd}[2J\u{fffd}"), "{text}");
+    }
+    assert_eq!(
+        [figure_text(1e308), figure_text(-2.5e12), figure_text(9.9e11)],
+        ["1.00e308", "-2.50e12", "990000000000"]
+    );
+}
+
+#[test]
 fn curves_have_a_point_for_each_cell() {
     let mut result = result("<read>");
     result.axes = Some(("rtt_ms".into(), "mode".into()));
