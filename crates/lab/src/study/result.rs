@@ -138,7 +138,7 @@ pub struct CellResult {
     pub limit: String,
     /// Each run.
     pub runs: Vec<f64>,
-    /// (largest - smallest) / median; none of a single run, which tells nothing of that.
+    /// (largest - smallest) / median, and of logins / mean; none of a single run, which tells nothing of that.
     pub spread: Option<f64>,
     /// The share of one processor that this process had: the initiator and the emulated network.
     pub processor: f64,
