@@ -181,6 +181,9 @@ mod tests {
         for study in studies() {
             let cells = (study.cells)(1);
             assert_eq!((cells.len(), study.size() > 0), (study.size(), true), "{}", study.name);
+            // Results are held against the parameters, whatever their seed.
+            let other: Vec<_> = (study.cells)(2).into_iter().map(|cell| cell.parameters).collect();
+            assert_eq!(other, study.parameters(), "{}", study.name);
             let mut seen: Vec<_> = cells.iter().map(|cell| &cell.parameters).collect();
             seen.sort();
             seen.dedup();
