@@ -1,10 +1,13 @@
 //! Files that results are written to: looked at before a measurement, so that none is made for nothing.
 
+use std::ffi::OsStr;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{major, minor};
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -31,6 +34,8 @@ pub(crate) fn refuse(path: &Path, inputs: &[Input<'_>]) -> Result<(), Failure> {
         format!("{output} is a block device, and what is on it would be lost")
     } else if let Some((what, input)) = inputs.iter().find(|(_, input)| is_same_file(path, input)) {
         format!("{output} is the same file as {what} {}, which would be lost", input.display())
+    } else if let Some((what, input)) = inputs.iter().find(|(_, input)| is_below(path, input)) {
+        format!("{output} is the file of {what} {}, a loop device, and would be lost", input.display())
     } else {
         return Ok(());
     };
@@ -49,6 +54,21 @@ pub(crate) fn is_same_file(one: &Path, other: &Path) -> bool {
         (Err(_), Err(_)) => created(one).is_some_and(|one| created(other) == Some(one)),
         _ => false,
     }
+}
+
+/// Whether a loop device, or a partition of one, has its data in this file.
+fn is_below(file: &Path, device: &Path) -> bool {
+    let Ok(metadata) = fs::metadata(device) else { return false };
+    if !metadata.file_type().is_block_device() {
+        return false;
+    }
+    let number = metadata.rdev();
+    let device = format!("/sys/dev/block/{}:{}", major(number), minor(number));
+    ["loop/backing_file", "../loop/backing_file"].iter().any(|name| {
+        let told = fs::read(format!("{device}/{name}")).unwrap_or_default();
+        let below = OsStr::from_bytes(told.strip_suffix(b"\n").unwrap_or(&told));
+        !below.is_empty() && is_same_file(file, Path::new(below))
+    })
 }
 
 /// Where a file would be created.
@@ -103,6 +123,7 @@ fn failed(path: &Path, error: &io::Error) -> Failure {
 mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
+    use std::process::Command;
 
     #[test]
     fn a_look_changes_nothing() {
@@ -142,6 +163,30 @@ mod tests {
         // What both are told to be is no file that could be lost.
         check(Path::new("/dev/null"), &[("--trace", Path::new("/dev/null"))]).expect("it is no file");
         assert!(is_same_file(&file("new"), &file("./new")) && !is_same_file(&file("new"), &image));
+    }
+
+    #[test]
+    fn what_a_loop_device_has_its_data_in_is_never_written_over() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = |name: &str| directory.path().join(name);
+        let (image, other) = (file("image"), file("other"));
+        for path in [&image, &other] {
+            fs::write(path, vec![0; 1 << 20]).expect("written");
+        }
+        let made = Command::new("losetup").args(["--find", "--show"]).arg(&image).output();
+        let Some(made) = made.ok().filter(|made| made.status.success()) else {
+            lunette_skip::record_lacking("losetup, or the right to make loop devices");
+            return;
+        };
+        let device = PathBuf::from(OsStr::from_bytes(made.stdout.trim_ascii()));
+        let inputs: [Input<'_>; 1] = [("the disk", &device)];
+        let refused =
+            [&image, &other].map(|path| check(path, &inputs).map_err(|failure| failure.to_string()));
+        let ended = Command::new("losetup").arg("--detach").arg(&device).status().expect("it was there");
+        assert!(ended.success());
+        let told = format!("{} is the file of the disk {}, a loop device", image.display(), device.display());
+        assert!(refused[0].as_ref().is_err_and(|said| said.starts_with(&told)), "{refused:?}");
+        assert!(refused[1].is_ok(), "{refused:?}");
     }
 
     #[test]
