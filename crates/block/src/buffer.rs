@@ -70,7 +70,7 @@ struct State {
     unasked_bytes: usize,
     /// Of these, what is of the reserve.
     reserved_bytes: usize,
-    /// How often a share that had nothing got nothing.
+    /// How often a share that had nothing got nothing, where there is that much at all.
     starvations: u64,
     kept_bytes: usize,
     /// Those with memory.
@@ -223,7 +223,8 @@ impl BufferPool {
                 // A share's first buffer is granted whatever it leaves, or a small pool would never serve a large command.
                 let place = if taken <= replaced_bytes {
                     let place = self.shared.place_of_first(&state, bytes);
-                    state.starvations += u64::from(place.is_none());
+                    let could_be = bytes <= self.shared.limit_bytes;
+                    state.starvations += u64::from(place.is_none() && could_be);
                     place
                 } else {
                     self.shared.place_of_next(&state, bytes, taken - replaced_bytes, is_unasked)
@@ -647,6 +648,7 @@ mod tests {
             assert!(late.allocate(4096).is_none(), "one each");
             drop(short);
         }
+        assert!(late.allocate(64 << 20).is_none());
         assert_eq!(late.returned_bytes(), 100 * RESERVED_BUFFER_BYTES_MAX as u64);
         assert_eq!(pool.starvations(), starvations + 1, "a second one is no matter of having nothing");
         // As many others as there is room for.

@@ -9,7 +9,7 @@ use lunette_wire::{Cid, InitiatorTaskTag, LunField, TargetTransferTag};
 
 use super::connection::{Connection, LogoutDue, Ping};
 use super::management::DRAIN_TIMEOUT;
-use super::task::{Phase, TaskId};
+use super::task::{Phase, Task, TaskId};
 use super::{CloseReason, Outbox, Session, Share};
 use crate::parameters::SessionType;
 
@@ -65,6 +65,12 @@ impl<D: Share> Session<D> {
         } else if now >= *self.reads_due.get_or_insert(now + DATA_TIMEOUT) {
             self.give_up(CloseReason::ReadsOverdue(DATA_TIMEOUT.as_millis()), outbox);
         }
+    }
+
+    /// Whether data of a task that was [solicited](Self::solicit) has not come, or comes for one that is over.
+    pub fn owes_data(&self) -> bool {
+        let owes = |task: &Task| matches!(task.phase, Phase::Collecting | Phase::Held | Phase::Draining);
+        !self.tasks.ids(owes).is_empty()
     }
 
     /// Ends the session (session recovery, 7.1.4.4), which has kept memory for so long that others wait for.

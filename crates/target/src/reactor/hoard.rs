@@ -1,7 +1,7 @@
 //! Sessions that keep memory which others wait for: initiators that take no answers, or send no data, and are alive otherwise.
 //!
 //! Nobody is to keep what he does not use while others get nothing (docs/decisions/0006). Who only is slow keeps what he has, as long
-//! as he gives back half of it in the time that all have.
+//! as he gives back half of it in the time that all have; and so does who waits for his disk.
 
 use std::time::Duration;
 
@@ -48,9 +48,9 @@ pub(super) struct Hoard {
 
 impl Hoard {
     /// Whether the session of this share has kept for too long what others wait for.
-    pub(super) fn is_over(&mut self, now: Duration, is_scarce: bool, pool: &BufferPool) -> bool {
+    pub(super) fn is_over(&mut self, now: Duration, do_others_wait: bool, pool: &BufferPool) -> bool {
         let holding = Holding { held: pool.taken_bytes(), returned: pool.returned_bytes() };
-        self.look(now, is_scarce && holding.held >= pool.limit_bytes() / HOARD_PART, holding)
+        self.look(now, do_others_wait && holding.held >= pool.limit_bytes() / HOARD_PART, holding)
     }
 
     fn look(&mut self, now: Duration, do_others_wait: bool, holding: Holding) -> bool {

@@ -282,9 +282,9 @@ impl TargetSession {
         self.core.others_wait_for_reads(now, attachment.nexus.keeps_others_waiting(), outbox);
     }
 
-    /// Ends the session if it has kept for too long what memory others wait for.
-    pub(super) fn bound_hoard(&mut self, now: Duration, is_scarce: bool, outbox: &mut Outbox<Segment>) {
-        if self.hoard.is_over(now, is_scarce, &self.pool) {
+    /// Ends the session if it has kept memory for too long that others wait for, and it is its initiator's turn.
+    pub(super) fn bound_hoard(&mut self, now: Duration, do_others_wait: bool, outbox: &mut Outbox<Segment>) {
+        if self.hoard.is_over(now, do_others_wait, &self.pool) {
             self.core.give_up_hoard(HOARD_PATIENCE, outbox);
         }
     }
