@@ -1,7 +1,8 @@
 //! Durability: the group commit, and what happens when a flush fails.
 //!
 //! Writes that wait for stable storage gather while one `fdatasync` runs; the next one is shared by all of them. One
-//! thread for each volume does it, started when it is first needed. The `sync` engine commits on its own thread, and
+//! thread for each volume does it, started when it is needed and ended when it has not been for a while: there may be thousands of
+//! volumes. The `sync` engine commits on its own thread, and
 //! others do so for a single write where flushes have lately been short.
 //!
 //! There is never more than one `fdatasync` of a volume at a time. The kernel tells a lost write to one caller only:
@@ -13,7 +14,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::thread::{self, JoinHandle};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::buffer::Buffer;
 use crate::engine::Average;
@@ -23,6 +24,9 @@ use crate::error::{ErrorClass, StoreError, classify, copy_io_error};
 use crate::store::Store;
 use crate::store::kernel::became_shorter;
 use crate::volume::shielded;
+
+/// A flusher that nobody needs for so long ends.
+const IDLE: Duration = if cfg!(test) { Duration::from_millis(20) } else { Duration::from_secs(30) };
 
 /// Why a volume takes no more writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,6 +78,20 @@ struct Group {
     waiting: Vec<Waiter>,
     stopping: bool,
     thread: Option<JoinHandle<()>>,
+    /// The thread has ended, or is about to, since it was idle.
+    is_thread_over: bool,
+}
+
+impl Group {
+    /// Waits for a thread that is over, so that there is never more than one.
+    fn reap(&mut self) {
+        if std::mem::take(&mut self.is_thread_over)
+            && let Some(thread) = self.thread.take()
+        {
+            // It has nothing left to do that could fail.
+            let _ = thread.join();
+        }
+    }
 }
 
 impl Durability {
@@ -169,6 +187,7 @@ impl Durability {
     /// Lets a waiter take part in the next flush to begin after [`Durability::wake`].
     pub(crate) fn enqueue(self: &Arc<Self>, waiter: Waiter) {
         let mut group = self.lock_group();
+        group.reap();
         if group.thread.is_none() && !group.stopping {
             let this = Arc::clone(self);
             let spawned = thread::Builder::new().name("block-flush".to_owned()).spawn(move || this.work());
@@ -200,7 +219,12 @@ impl Durability {
                 if group.stopping {
                     return;
                 }
-                group = self.work.wait(group).unwrap_or_else(PoisonError::into_inner);
+                let waited = self.work.wait_timeout(group, IDLE).unwrap_or_else(PoisonError::into_inner);
+                group = waited.0;
+                if waited.1.timed_out() && group.waiting.is_empty() && !group.stopping {
+                    group.is_thread_over = true;
+                    return;
+                }
             }
             std::mem::swap(&mut batch, &mut group.waiting);
             drop(group);
@@ -277,5 +301,25 @@ mod tests {
             durability.finish_all(&mut batch, &Ok(()));
         });
         assert!(batch.is_empty());
+    }
+
+    #[test]
+    fn a_flusher_that_was_idle_ends_and_another_one_begins() {
+        let durability = Arc::new(Durability::new("null", Arc::new(NullStore::new(1 << 20))));
+        let queue = Arc::new(CompletionQueue::new().unwrap());
+        for tag in 0..3 {
+            durability.enqueue(Waiter { queue: Arc::clone(&queue), tag, changed: 0..512, buffer: None });
+            durability.wake();
+            let mut found = Vec::new();
+            while queue.take_into(&mut found) == 0 {
+                std::thread::yield_now();
+            }
+            assert!(found[0].tag == tag && found[0].result.is_ok());
+            while !durability.lock_group().is_thread_over {
+                std::thread::yield_now();
+            }
+        }
+        durability.stop();
+        assert!(durability.lock_group().thread.is_none());
     }
 }
