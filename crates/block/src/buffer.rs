@@ -7,7 +7,7 @@
 use std::fmt;
 use std::io;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
@@ -41,11 +41,18 @@ pub struct BufferPool {
     account: Option<Arc<Account>>,
 }
 
-/// What one share has out, and has ever given back, in bytes; only changed with the pool's state locked.
-#[derive(Debug, Default)]
-struct Account {
-    taken: AtomicUsize,
-    returned: AtomicU64,
+/// What one share has out, in bytes; only changed with the pool's state locked.
+type Account = AtomicUsize;
+
+/// What a share wants of a buffer.
+#[derive(Debug, Clone, Copy, Default)]
+struct Wish {
+    /// Nobody has asked for what it is for.
+    is_unasked: bool,
+    /// What the buffer takes the place of.
+    replaced_bytes: usize,
+    /// It is to be of the reserve.
+    is_reserved: bool,
 }
 
 /// How a buffer is counted.
@@ -70,7 +77,7 @@ struct State {
     unasked_bytes: usize,
     /// Of these, what is of the reserve.
     reserved_bytes: usize,
-    /// How often a share that had nothing got nothing, where there is that much at all.
+    /// See [`BufferPool::starvations`].
     starvations: u64,
     kept_bytes: usize,
     /// Those with memory.
@@ -138,12 +145,17 @@ impl Shared {
         if bytes > self.limit_bytes.saturating_sub(state.in_use_bytes) {
             return None;
         }
-        let reserve_bytes = self.reserve_bytes();
-        let open_bytes = self.limit_bytes - reserve_bytes;
+        let open_bytes = self.limit_bytes - self.reserve_bytes();
         // One that is longer than all the rest could never be had else.
         let is_open = bytes > open_bytes || state.open_in_use_bytes() + bytes <= open_bytes;
-        let is_reserved = bytes <= RESERVED_BUFFER_BYTES_MAX && state.reserved_bytes + bytes <= reserve_bytes;
-        (is_open || is_reserved).then_some(Counted { is_reserved: !is_open, ..Counted::default() })
+        if is_open { Some(Counted::default()) } else { self.place_in_reserve(state, bytes) }
+    }
+
+    fn place_in_reserve(&self, state: &State, bytes: usize) -> Option<Counted> {
+        let has_room = bytes <= RESERVED_BUFFER_BYTES_MAX
+            && state.reserved_bytes + bytes <= self.reserve_bytes()
+            && bytes <= self.limit_bytes.saturating_sub(state.in_use_bytes);
+        has_room.then_some(Counted { is_reserved: true, ..Counted::default() })
     }
 
     /// Where a share that has so many bytes already has another buffer from: it leaves as much as it has.
@@ -195,23 +207,31 @@ impl BufferPool {
     ///
     /// `None` when the limit is reached, or when the system has no memory.
     pub fn allocate(&self, len: usize) -> Option<Buffer> {
-        self.take(len, false, 0)
+        self.take(len, Wish::default())
     }
 
     /// A buffer for what was not asked for. All of these together have half of the pool at most, so that there is
     /// memory for what those must become that have to grow before they are of use ([`Self::allocate_instead`]); of that half no share
     /// takes more than it leaves to the others.
     pub fn allocate_unasked(&self, len: usize) -> Option<Buffer> {
-        self.take(len, true, 0)
+        self.take(len, Wish { is_unasked: true, ..Wish::default() })
     }
 
     /// A buffer that takes the place of `smaller`, which its holder gives back as soon as it has this one: a share that has
     /// nothing else has its first buffer in this one.
     pub fn allocate_instead(&self, len: usize, smaller: &Buffer) -> Option<Buffer> {
-        self.take(len, false, smaller.taken_bytes())
+        self.take(len, Wish { replaced_bytes: smaller.taken_bytes(), ..Wish::default() })
     }
 
-    fn take(&self, len: usize, is_unasked: bool, replaced_bytes: usize) -> Option<Buffer> {
+    /// A short buffer of the reserve, in the place of `smaller` if there is one, for a share that has nothing else: who waits for memory in a
+    /// queue need not wait behind those for whom that is too short.
+    pub fn allocate_reserved(&self, len: usize, smaller: Option<&Buffer>) -> Option<Buffer> {
+        let replaced_bytes = smaller.map_or(0, Buffer::taken_bytes);
+        self.take(len, Wish { replaced_bytes, is_reserved: true, ..Wish::default() })
+    }
+
+    fn take(&self, len: usize, wish: Wish) -> Option<Buffer> {
+        let Wish { is_unasked, replaced_bytes, is_reserved } = wish;
         let (bytes, class) = class_of(len)?;
         let mut state = self.shared.lock();
         let place = match &self.account {
@@ -219,18 +239,22 @@ impl BufferPool {
                 (bytes <= self.shared.limit_bytes.saturating_sub(state.in_use_bytes)).then(Counted::default)
             }
             Some(account) => {
-                let taken = account.taken.load(Ordering::Relaxed);
+                let taken = account.load(Ordering::Relaxed);
                 // A share's first buffer is granted whatever it leaves, or a small pool would never serve a large command.
-                let place = if taken <= replaced_bytes {
-                    let place = self.shared.place_of_first(&state, bytes);
-                    let could_be = bytes <= self.shared.limit_bytes;
-                    state.starvations += u64::from(place.is_none() && could_be);
-                    place
-                } else {
-                    self.shared.place_of_next(&state, bytes, taken - replaced_bytes, is_unasked)
+                let has_bytes = taken.saturating_sub(replaced_bytes);
+                let place = match has_bytes {
+                    0 if is_reserved => self.shared.place_in_reserve(&state, bytes),
+                    0 => self.shared.place_of_first(&state, bytes),
+                    _ if is_reserved => None,
+                    _ => self.shared.place_of_next(&state, bytes, has_bytes, is_unasked),
                 };
+                // Who has much is refused for what he has himself.
+                let is_starved = place.is_none()
+                    && bytes <= self.shared.limit_bytes
+                    && has_bytes <= self.shared.limit_bytes / RESERVED_PART;
+                state.starvations += u64::from(is_starved);
                 if place.is_some() {
-                    account.taken.store(taken + bytes, Ordering::Relaxed);
+                    account.store(taken + bytes, Ordering::Relaxed);
                 }
                 place
             }
@@ -261,15 +285,10 @@ impl BufferPool {
 
     /// Bytes of all buffers that this share has out, each rounded up to its power of two; 0 if it is none.
     pub fn taken_bytes(&self) -> usize {
-        self.account.as_ref().map_or(0, |account| account.taken.load(Ordering::Relaxed))
+        self.account.as_ref().map_or(0, |account| account.load(Ordering::Relaxed))
     }
 
-    /// Bytes of all buffers that this share has ever given back; 0 if it is none.
-    pub fn returned_bytes(&self) -> u64 {
-        self.account.as_ref().map_or(0, |account| account.returned.load(Ordering::Relaxed))
-    }
-
-    /// How often a share that had nothing has got nothing since the pool was made.
+    /// How often a share that had little or nothing was refused a buffer that the pool can have, since that was made.
     pub fn starvations(&self) -> u64 {
         self.shared.lock().starvations
     }
@@ -328,9 +347,8 @@ impl Shared {
         state.in_use_bytes -= bytes;
         state.unasked_bytes -= if counted.is_unasked { bytes } else { 0 };
         state.reserved_bytes -= if counted.is_reserved { bytes } else { 0 };
-        if let Some(Account { taken, returned }) = account {
-            taken.store(taken.load(Ordering::Relaxed).saturating_sub(bytes), Ordering::Relaxed);
-            returned.store(returned.load(Ordering::Relaxed).wrapping_add(bytes as u64), Ordering::Relaxed);
+        if let Some(account) = account {
+            account.store(account.load(Ordering::Relaxed).saturating_sub(bytes), Ordering::Relaxed);
         }
         state
     }
@@ -638,6 +656,9 @@ mod tests {
             })
             .collect();
         assert_eq!(pool.in_use_bytes(), 30 << 20, "a sixteenth is left");
+        let alone = BufferPool::new(32 << 20).share();
+        let half: Vec<Buffer> = std::iter::from_fn(|| alone.allocate(512 << 10)).collect();
+        assert_eq!((half.len(), alone.starvations()), (30, 0), "it is refused for what it has itself");
         let starvations = pool.starvations();
         assert!(starvations > 0);
         let late = pool.share();
@@ -648,9 +669,14 @@ mod tests {
             assert!(late.allocate(4096).is_none(), "one each");
             drop(short);
         }
+        assert_eq!(pool.starvations(), starvations + 1 + 100, "it has hardly anything");
         assert!(late.allocate(64 << 20).is_none());
-        assert_eq!(late.returned_bytes(), 100 * RESERVED_BUFFER_BYTES_MAX as u64);
-        assert_eq!(pool.starvations(), starvations + 1, "a second one is no matter of having nothing");
+        assert_eq!(pool.starvations(), starvations + 1 + 100, "nobody can have so much");
+        let reserved = late.allocate_reserved(4096, None).expect("there is room");
+        assert!(late.allocate_reserved(8192, None).is_none(), "it has one");
+        let larger = late.allocate_reserved(8192, Some(&reserved)).expect("in its place");
+        assert!(late.allocate_reserved(RESERVED_BUFFER_BYTES_MAX + 1, Some(&larger)).is_none());
+        drop((reserved, larger));
         // As many others as there is room for.
         let shares: Vec<BufferPool> = (0..20).map(|_| pool.share()).collect();
         let short: Vec<Buffer> =

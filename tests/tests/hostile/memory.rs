@@ -19,6 +19,9 @@ const READ_BLOCKS: u32 = 2048;
 /// How long hoards last, and the time that a busy machine takes beside that.
 const HOARD_LIMIT: Duration = Duration::from_secs(90);
 
+/// How long long writes wait in vain: longer than each of them does, and shorter than those may keep memory who have it.
+const WAITING: Duration = Duration::from_secs(14);
+
 fn serve(directory: &Path) -> Lunette {
     let image = directory.join("image");
     // What is read has to be somewhere.
@@ -122,7 +125,7 @@ fn a_long_write_that_finds_no_memory_keeps_no_short_ones_waiting() {
         data_out: vec![9; bytes],
         ..Command::default()
     };
-    let is_over = AtomicBool::new(false);
+    let (is_over, began) = (AtomicBool::new(false), Instant::now());
     thread::scope(|scope| {
         for isid_qualifier in [0xa1, 0xa2] {
             let (mut long, is_over) = (asked(isid_qualifier), &is_over);
@@ -130,15 +133,19 @@ fn a_long_write_that_finds_no_memory_keeps_no_short_ones_waiting() {
                 // Who is refused tries again, as initiators do.
                 while !is_over.load(Ordering::Relaxed) {
                     let status = long.execute(write(16 << 20)).expect("an answer").status;
-                    assert!(status == 0x28 || is_over.load(Ordering::Relaxed), "there is memory for it");
+                    let is_late = began.elapsed() > WAITING;
+                    assert!(status == 0x28 || is_late, "there is memory for it");
                 }
             });
         }
-        thread::sleep(Duration::from_secs(1));
-        for _ in 0..8 {
-            short.execute_good(write(64 << 10)).expect("a short write");
-            thread::sleep(Duration::from_secs(1));
+        let mut written = 0;
+        while began.elapsed() < WAITING {
+            // As long as a first buffer of the reserve may be.
+            short.execute_good(write(128 << 10)).expect("a short write");
+            written += 1;
+            thread::sleep(Duration::from_millis(100));
         }
+        assert!(written > 0);
         is_over.store(true, Ordering::Relaxed);
     });
     drop(greedy);

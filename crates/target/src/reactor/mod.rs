@@ -479,19 +479,21 @@ impl Reactor {
         let is_scarce = self.scarcity.note(self.now, self.shared.pool.starvations());
         for index in sessions {
             if let Some(session) = self.sessions.get_mut(index) {
-                let mut takes_nothing = false;
+                let (mut keeps_answers, mut moved_bytes) = (false, session.unasked.came_bytes);
                 for link in &session.links {
                     if let Some(connection) = self.connections.get_mut(link.token.index)
                         && connection.token == link.token
                     {
-                        takes_nothing |= connection.transmitter.is_blocked();
+                        keeps_answers |= connection.transmitter.is_blocked();
+                        moved_bytes += connection.transmitter.drained_bytes();
                         session.core.saw_progress(connection.active_at(self.now), link.cid);
                     }
                 }
                 session.core.tick(self.now, &mut self.outbox);
                 session.bound_waiting(self.now, &mut self.outbox);
-                let do_others_wait = is_scarce && (takes_nothing || session.core.owes_data());
-                session.bound_hoard(self.now, do_others_wait, &mut self.outbox);
+                if is_scarce && (keeps_answers || session.core.owes_data()) {
+                    session.bound_hoard(self.now, moved_bytes, &mut self.outbox);
+                }
                 self.bound_unasked(index);
                 self.run_session(index);
                 self.bound_retained(index);

@@ -282,9 +282,10 @@ impl TargetSession {
         self.core.others_wait_for_reads(now, attachment.nexus.keeps_others_waiting(), outbox);
     }
 
-    /// Ends the session if it has kept memory for too long that others wait for, and it is its initiator's turn.
-    pub(super) fn bound_hoard(&mut self, now: Duration, do_others_wait: bool, outbox: &mut Outbox<Segment>) {
-        if self.hoard.is_over(now, do_others_wait, &self.pool) {
+    /// Others wait for memory, and it is the turn of this session's initiator, which has moved so many bytes so far: ends the session if
+    /// it has kept too much for too long.
+    pub(super) fn bound_hoard(&mut self, now: Duration, moved_bytes: u64, outbox: &mut Outbox<Segment>) {
+        if self.hoard.is_over(now, self.pool.taken_bytes(), moved_bytes) {
             self.core.give_up_hoard(HOARD_PATIENCE, outbox);
         }
     }

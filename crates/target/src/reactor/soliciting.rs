@@ -53,6 +53,8 @@ pub(super) struct Unasked {
     is_news: bool,
     /// Since when there has been no memory for one of them that needs so many bytes, and for none behind it.
     short: Option<(Duration, usize)>,
+    /// Data of tasks that has ever come, in bytes.
+    pub(super) came_bytes: u64,
     /// It is among the reactor's [`Short`].
     is_listed: bool,
     /// It is among the reactor's [`Paced`].
@@ -157,6 +159,7 @@ impl TargetSession {
 
     /// So much of the data of a task has come.
     pub(super) fn some_data_came(&mut self, id: TaskId, bytes: usize) {
+        self.unasked.came_bytes += bytes as u64;
         let Some(asked) = self.context(id).and_then(|context| context.asked.as_mut()) else { return };
         let came = Asked { bytes: bytes.min(asked.bytes), ..*asked };
         asked.bytes -= came.bytes;
@@ -314,11 +317,14 @@ impl Reactor {
         }
         let needed = length.min(expected) as usize;
         let present = context.data_out.as_ref().map_or(0, |buffer| buffer.len());
+        let mut is_of_reserve = false;
         if needed > present {
             let pool = &session.pool;
-            let larger = match &context.data_out {
-                _ if !memory.allows(pool, needed) && pool.is_possible(needed) => {
-                    return Turn::NoMemory(needed);
+            let smaller = context.data_out.as_ref();
+            let larger = match smaller {
+                _ if !memory.allows(pool, needed) => {
+                    is_of_reserve = true;
+                    pool.allocate_reserved(needed, smaller)
                 }
                 Some(smaller) => pool.allocate_instead(needed, smaller),
                 None => pool.allocate(needed),
@@ -346,7 +352,8 @@ impl Reactor {
             context.asked = Some(Asked { cid: link.cid, bytes, at: now });
         }
         self.solicit(index, id);
-        Turn::Over { took_memory: needed > present }
+        // What is of the reserve is none of what its session waits for.
+        Turn::Over { took_memory: needed > present && !is_of_reserve }
     }
 
     /// Has the core ask the initiator for a command's data; the buffer has room for it.

@@ -184,6 +184,8 @@ pub(super) struct Transmitter {
     is_blocked: bool,
     /// The socket has since taken bytes after it had been blocked: the peer has taken what was before them.
     was_drained: bool,
+    /// What the peer has ever taken of what it had kept waiting.
+    drained_bytes: u64,
 }
 
 impl Transmitter {
@@ -284,6 +286,11 @@ impl Transmitter {
         self.owned_bytes
     }
 
+    /// Bytes that the peer has ever taken of those that it had kept waiting.
+    pub(super) const fn drained_bytes(&self) -> u64 {
+        self.drained_bytes
+    }
+
     /// Tells once whether the peer has taken bytes that it had kept waiting.
     pub(super) const fn take_was_drained(&mut self) -> bool {
         std::mem::replace(&mut self.was_drained, false)
@@ -318,6 +325,7 @@ impl Transmitter {
                     sent += written;
                     self.advance(written);
                     self.was_drained |= was_blocked && written > 0;
+                    self.drained_bytes += if was_blocked { written as u64 } else { 0 };
                     if written < offered {
                         return Ok(Progress::Blocked);
                     }
