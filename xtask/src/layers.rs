@@ -84,6 +84,7 @@ const RULES: &[Rule] = &[
             "lunette-block",
             "lunette-wire",
             "lunette-cases",
+            "lunette-skip",
         ],
         pure: false,
     },

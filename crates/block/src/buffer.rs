@@ -223,8 +223,8 @@ impl BufferPool {
         self.take(len, Wish { replaced_bytes: smaller.taken_bytes(), ..Wish::default() })
     }
 
-    /// A short buffer of the reserve, in the place of `smaller` if there is one, for a share that has nothing else: who waits for memory in a
-    /// queue need not wait behind those for whom that is too short.
+    /// A short buffer of the reserve, in the place of `smaller` if there is one, for a share that has nothing else: who waits for memory
+    /// in a queue need not wait behind those for whom that is too short.
     pub fn allocate_reserved(&self, len: usize, smaller: Option<&Buffer>) -> Option<Buffer> {
         let replaced_bytes = smaller.map_or(0, Buffer::taken_bytes);
         self.take(len, Wish { replaced_bytes, is_reserved: true, ..Wish::default() })

@@ -309,14 +309,15 @@ impl Ending {
             (true, _) => {
                 format!("the trace was over before the warm-up of {warm_up_s} s: give a shorter --warm-up")
             }
-            (false, seconds) if is_open => {
+            (false, seconds) if is_open && measured.unserved == 0 && measured.under_way_at_end == 0 => {
                 format!(
                     "no operation was to begin in the {seconds} s after the warm-up: give a longer --time"
                 )
             }
             (false, seconds) => format!(
-                "no operation ended in the {seconds} s after the warm-up, and {} were under way: give a longer --time",
-                measured.under_way_at_end
+                "no operation counted in the {seconds} s after the warm-up; {} were under way at the end, and {} waited for room: give a \
+                 longer --time, or more --depth",
+                measured.under_way_at_end, measured.unserved
             ),
         })
     }

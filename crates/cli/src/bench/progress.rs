@@ -20,8 +20,8 @@ const INTERVAL: Duration = Duration::from_millis(50);
 /// How often it is told.
 const TOLD_EVERY: u32 = 10;
 
-/// The first signal ends the measurement and keeps what was measured, the second one ends the process; but not SIGHUP, which who
-/// closes a terminal may send twice.
+/// The first signal ends the measurement and keeps what was measured, the second SIGINT or SIGTERM ends the process. SIGHUP counts for
+/// that neither way: who closes a terminal may send it twice, and SIGTERM behind it.
 pub(crate) struct Interrupts(Arc<AtomicBool>);
 
 impl Interrupts {
@@ -36,9 +36,11 @@ impl Interrupts {
         if !ignores_hangup() {
             flag::register(SIGHUP, Arc::clone(&seen)).map_err(failed)?;
         }
+        let seen_to_end = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM] {
             // In this order: only a second signal finds the flag set.
-            flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&seen))
+            flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&seen_to_end))
+                .and_then(|_| flag::register(signal, Arc::clone(&seen_to_end)))
                 .and_then(|_| flag::register(signal, Arc::clone(&seen)))
                 .map_err(failed)?;
         }

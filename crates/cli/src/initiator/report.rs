@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use rustix::fs::FileType;
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -10,9 +11,18 @@ use crate::failure::Failure;
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe || is_of_closed_terminal(&error) => Ok(()),
         result => result.map_err(|error| Failure::new("cannot write to the standard output", &error)),
     }
+}
+
+/// Nobody looks at a terminal that is closed, which has no other error.
+fn is_of_closed_terminal(error: &io::Error) -> bool {
+    let is_device = || {
+        rustix::fs::fstat(io::stdout())
+            .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice)
+    };
+    error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error()) && is_device()
 }
 
 /// Tells a result: as JSON, or as what `text` makes of it.

@@ -145,7 +145,7 @@ fn a_stall_at_the_end_is_told() {
         let proxy = ["wan", "proxy", "--link", "delay=200ms", "--to", served.portal(), "--"];
         let said = run(&[&proxy[..], &["sh", "-c", &bench]].concat());
         assert_eq!(said.status, Some(1), "{said:?}");
-        assert!(said.err.contains("nothing was measured: no operation ended in the 0.2 s"), "{said:?}");
+        assert!(said.err.contains("nothing was measured: no operation counted in the 0.2 s"), "{said:?}");
         said
     };
     // Half of a round trip, and far more than a busy machine takes to begin.

@@ -17,7 +17,7 @@ use crate::study::{BLOCK_BYTES, Ends, RANGE_BYTES, Site, UNEXPLAINED};
 use crate::{DEPTH_MAX, Disk, Ending, LabError, Monitor, Negotiated, Plan, Until, Work, bench};
 
 /// How long is measured, and what comes before; both also grow with the round trip, and with what commands take: so many of them are to
-/// end, so that one more or less is hardly seen.
+/// end, so that one more or less is hardly seen, if they do within [`TIME_MAX`].
 const TIME: Duration = Duration::from_millis(2500);
 const WARM_UP: Duration = Duration::from_millis(500);
 const COMMANDS: f64 = 25.0;
@@ -147,7 +147,7 @@ impl Trial<'_> {
         let for_bytes = |bytes: f64| Duration::try_from_secs_f64(bytes / bytes_per_s).unwrap_or(TIME_MAX);
         let mean_bytes = question.sizes.mean();
         let turn = for_bytes(mean_bytes * f64::from(question.settings.window)).min(TIME_MAX / 2);
-        let time = for_bytes(mean_bytes * COMMANDS).clamp(TIME, TIME_MAX);
+        let time = for_bytes(mean_bytes * COMMANDS).max(TIME);
         let times = if question.paths.iter().any(|path| path.loss > 0.0) { LOSSY } else { 1 };
         Ok(Plan {
             disk: Disk::Unit { options: Box::new(options), lun },
@@ -157,7 +157,7 @@ impl Trial<'_> {
             depth: question.settings.window,
             workers: 1,
             warm_up: WARM_UP.max(turn) + round_trip * 20,
-            until: Until::Time((time + round_trip * 40) * times),
+            until: Until::Time(((time + round_trip * 40) * times).min(TIME_MAX)),
             verify: false,
             target_times: None,
             seed: self.seed,

@@ -282,11 +282,12 @@ mod tests {
         let boots = Cell::new(0);
         let booted = first_booted(|| {
             let script = scripts[boots.replace(boots.get() + 1)];
+            let patience = Duration::from_secs(if script == HANGS { 1 } else { 30 });
             let directory = Directory::make(&env::temp_dir()).expect("a directory");
             let mut shell = Command::new("sh");
             shell.args(["-c", script]).current_dir(directory.path());
             let mut guest = Guest::of(shell.spawn().expect("a shell"), directory);
-            guest.wait_until_told(BOOTED, Duration::from_secs(1))?;
+            guest.wait_until_told(BOOTED, patience)?;
             Ok(guest)
         });
         (booted, boots.get())
