@@ -63,7 +63,7 @@ pub fn measure_path(
         disk: disk.clone(),
         block_bytes,
         range,
-        work: reading(size_bytes.max(block_bytes).min(size_bytes_max).min(room)),
+        work: reading(size_bytes),
         depth,
         workers,
         warm_up,
@@ -74,8 +74,10 @@ pub fn measure_path(
         interval: TIME,
         patience: Some(PATIENCE),
     };
+    let as_far_as_the_disk_takes =
+        |(depth, size_bytes): (u32, u32)| (depth, size_bytes.max(block_bytes).min(size_bytes_max).min(room));
     let (mut load, mut turn, mut round_trip) = (LOADS[0], Duration::ZERO, Duration::ZERO);
-    for larger in LOADS {
+    for larger in LOADS.map(as_far_as_the_disk_takes) {
         let time = LOOK + round_trip * LOOK_ROUND_TRIPS;
         let looked = bench(&plan(larger, [Duration::ZERO, time], 1), &Monitor::default())?;
         check(&looked.ending)?;
