@@ -1,9 +1,9 @@
 //! Durability: the group commit, and what happens when a flush fails.
 //!
 //! Writes that wait for stable storage gather while one `fdatasync` runs; the next one is shared by all of them. One
-//! thread for each volume does it, started when it is needed and ended when it has not been for a while: there may be thousands of
-//! volumes. The `sync` engine commits on its own thread, and
-//! others do so for a single write where flushes have lately been short.
+//! thread for each volume does it, started when it is needed and ended when it has not been for a while: there may be
+//! thousands of volumes. The `sync` engine commits on its own thread, and others do so for a single write where flushes
+//! have lately been short.
 //!
 //! There is never more than one `fdatasync` of a volume at a time. The kernel tells a lost write to one caller only:
 //! with two at a time one would fail and the other succeed, though the data of both is lost.

@@ -98,7 +98,9 @@ fn who_has_nothing_gets_memory_whatever_others_keep() {
         thread::sleep(Duration::from_millis(100));
     }
     assert!(refused > 0, "the greedy ones have left memory");
-    let line = target.wait_for_log(HOARD_LIMIT, |line| line.contains("memory that others wait for"));
+    let line = target.wait_for_log(HOARD_LIMIT, |line| {
+        line.contains("too little of what is kept in memory that others wait for")
+    });
     assert!(line.is_some(), "{}", target.log());
     drop(greedy);
     bystander.logout().expect("a logout");

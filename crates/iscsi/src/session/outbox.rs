@@ -82,10 +82,8 @@ pub enum CloseReason {
     /// Other initiators' commands waited until answers to reads were taken.
     #[error("answers to reads that others wait for were not taken within {0} ms")]
     ReadsOverdue(u128),
-    /// Other initiators' commands waited for memory, of which this session gave back less than half.
-    #[error(
-        "less than half of the memory that others wait for was given back within {0} ms: answers were not taken, or data not sent"
-    )]
+    /// Other initiators' commands waited for memory, and of what this session keeps there less than half was moved.
+    #[error("too little of what is kept in memory that others wait for was taken or sent within {0} ms")]
     MemoryKept(u128),
 }
 
