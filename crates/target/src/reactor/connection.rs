@@ -199,6 +199,8 @@ pub(super) struct Connection {
     pub(super) has_moved: bool,
     /// When bytes last came, or went on a way that was blocked before.
     active_at: Duration,
+    /// What its peer had taken by then of what it had kept waiting.
+    drained_bytes: u64,
     /// Where data was asked for on it, and the way is long.
     pub(super) pace: Option<Box<Pace>>,
     /// It has reached full feature phase.
@@ -243,6 +245,7 @@ impl Connection {
             accepted_at: now,
             has_moved: false,
             active_at: now,
+            drained_bytes: 0,
             pace: None,
             has_logged_in: false,
             login_times: None,
@@ -307,7 +310,8 @@ impl Connection {
 
     /// When the peer last showed that it lives: by bytes that came, or by taking some that it had kept waiting.
     pub(super) fn active_at(&mut self, now: Duration) -> Duration {
-        if self.transmitter.take_was_drained() {
+        let drained_bytes = self.transmitter.drained_bytes();
+        if std::mem::replace(&mut self.drained_bytes, drained_bytes) != drained_bytes {
             self.active_at = now;
         }
         self.active_at

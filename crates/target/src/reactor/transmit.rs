@@ -182,9 +182,7 @@ pub(super) struct Transmitter {
     digested_bytes_taken: Option<usize>,
     /// The socket took less than it was offered when it was last tried.
     is_blocked: bool,
-    /// The socket has since taken bytes after it had been blocked: the peer has taken what was before them.
-    was_drained: bool,
-    /// What the peer has ever taken of what it had kept waiting.
+    /// Bytes that the socket has ever taken after it had been blocked: the peer has taken what was before them.
     drained_bytes: u64,
 }
 
@@ -286,14 +284,9 @@ impl Transmitter {
         self.owned_bytes
     }
 
-    /// Bytes that the peer has ever taken of those that it had kept waiting.
+    /// Bytes that the peer has ever had of those that it had kept waiting.
     pub(super) const fn drained_bytes(&self) -> u64 {
         self.drained_bytes
-    }
-
-    /// Tells once whether the peer has taken bytes that it had kept waiting.
-    pub(super) const fn take_was_drained(&mut self) -> bool {
-        std::mem::replace(&mut self.was_drained, false)
     }
 
     /// Writes until nothing is left, the socket takes no more, or `bytes_max` and perhaps the rest of a write is sent.
@@ -324,7 +317,6 @@ impl Transmitter {
                 Ok(written) => {
                     sent += written;
                     self.advance(written);
-                    self.was_drained |= was_blocked && written > 0;
                     self.drained_bytes += if was_blocked { written as u64 } else { 0 };
                     if written < offered {
                         return Ok(Progress::Blocked);
