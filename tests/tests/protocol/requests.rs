@@ -3,13 +3,13 @@
 
 use std::net::TcpListener;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lunette_block::{EngineKind, OperationKind};
 use lunette_iscsi::session::IMMEDIATE_TASKS_MAX;
 use lunette_target::config::{ChapConfig, Config, LunFlag, TargetConfig};
 use lunette_tests::in_process::{InProcess, LIMIT, wait_until};
-use lunette_tests::initiator::LoginOptions;
+use lunette_tests::initiator::{Command, Initiator, LoginOptions, cdb};
 use lunette_tests::raw::{BLOCK_BYTES, Raw, plain, read, write};
 use lunette_tests::skip;
 use lunette_wire::initiator::{
@@ -138,6 +138,39 @@ fn a_mute_initiator_is_dropped_and_one_that_answers_stays() {
         }
         answer_ping(&mut answering, &pdu);
     }
+}
+
+/// A ping waits behind all that was read before it: who takes that is alive, however slowly, and says nothing else.
+#[test]
+fn who_takes_answers_slowly_and_says_nothing_stays() {
+    const READ_BLOCKS: u32 = 4096;
+    const READS: usize = 60;
+    let target = InProcess::start_with(&["mem:64M"], |config| {
+        config.limits.nop_interval_s = 1;
+        config.limits.nop_timeout_s = 4;
+    });
+    let mut reader = Initiator::login(target.portal(), &target.options(1)).expect("a login");
+    reader.make_ready(0).expect("a ready unit");
+    // Much more than the buffers of both sockets have.
+    let data_in_bytes = READ_BLOCKS * BLOCK_BYTES as u32;
+    for _ in 0..READS {
+        let read = Command { cdb: cdb::read(0, READ_BLOCKS), data_in_bytes, ..Command::default() };
+        reader.submit(read).expect("a place in the window");
+    }
+    let (began, mut missing) = (Instant::now(), READS * data_in_bytes as usize);
+    while missing > 0 {
+        match reader.connection().receive().expect("it is not dropped") {
+            (TargetPdu::ScsiDataIn(_), data) => missing -= data.len(),
+            // Its pings come behind what was read before them.
+            (TargetPdu::NopIn(_), _) => {}
+            (other, _) => panic!("{missing} bytes before the end: {other:?}"),
+        }
+        if began.elapsed() < Duration::from_secs(8) {
+            thread::sleep(Duration::from_millis(150));
+        }
+    }
+    // What was read goes out in any case; a session that had been given up would end behind it.
+    reader.ping(b"still here").expect("the session goes on");
 }
 
 fn nop_in(session: &mut Raw) -> NopIn {
