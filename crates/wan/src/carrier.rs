@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use lunette_link::{Counts, Pipe, Shape};
+use lunette_link::{Counts, Packet, Pipe, Shape};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
@@ -16,6 +16,9 @@ use crate::waking::{Lateness, SLEEP_MAX, Waking};
 
 /// Packets that are taken from the kernel before those that are due go out, and the other way round; a few more may come at once.
 const BATCH: usize = 64;
+
+/// So many packets that are due at once have waited for this thread, or came together.
+const MANY: usize = BATCH / 2;
 
 /// The longest lateness that is told apart, in microseconds: a minute.
 const LATENESS_MAX_US: u64 = 60_000_000;
@@ -33,6 +36,8 @@ pub(crate) struct Carried {
     pub(crate) lateness_us: Histogram<u64>,
     /// How long packets waited until they were taken in, in microseconds: each the mean of some milliseconds.
     pub(crate) intake_lateness_us: Histogram<u64>,
+    /// Packets that took this thread longer than the link's transmitter: the thread was the slower of the two, however late it was.
+    pub(crate) outpaced: u64,
 }
 
 impl Carried {
@@ -44,6 +49,7 @@ impl Carried {
             unreadable: 0,
             intake_lateness_us: lateness_us.clone(),
             lateness_us,
+            outpaced: 0,
         })
     }
 
@@ -91,13 +97,15 @@ impl Carrier {
         let (mut intake, mut outlet) = (Intake::new(), Outlet::default());
         let mut due = Vec::with_capacity(BATCH);
         let mut waking = Waking::new();
-        while let Some(Woken { there_is_more, overslept }) = self.wait()? {
+        while let Some(Woken { there_is_more, overslept, at }) = self.wait()? {
             let mut turn = Turn::default();
             if there_is_more {
                 self.take_in(&mut intake, &mut turn)?;
             }
             self.let_out(&mut outlet, &mut due, &mut turn)?;
-            let late = waking.take(turn.taken, overslept, self.began.elapsed());
+            let now = self.began.elapsed();
+            turn.is_outpaced = self.is_outpaced(&turn, now.saturating_sub(at));
+            let late = waking.take(turn.taken, overslept, now);
             self.tell(&turn, late);
         }
         Ok(())
@@ -118,8 +126,9 @@ impl Carrier {
         }
         let [there_is_more, is_called] = descriptors.map(|descriptor| !descriptor.revents().is_empty());
         let goes_on = !is_called || self.heed()?;
-        let overslept = self.began.elapsed().saturating_sub(asked_at + left);
-        Ok(goes_on.then_some(Woken { there_is_more, overslept }))
+        let at = self.began.elapsed();
+        let overslept = at.saturating_sub(asked_at + left);
+        Ok(goes_on.then_some(Woken { there_is_more, overslept, at }))
     }
 
     /// What the other end of the pipe wants; false if it is gone.
@@ -165,6 +174,7 @@ impl Carrier {
             may_join &= at > self.apart_until;
             turn.lateness_us[turn.let_out] = micros(now.saturating_sub(at));
             turn.let_out += 1;
+            turn.let_out_bytes += packet.length() + usize::from(self.pipe.shape().overhead_bytes);
             due.push(packet);
         }
         if turn.let_out == 0 {
@@ -176,6 +186,12 @@ impl Carrier {
         Ok(())
     }
 
+    /// Whether the link would have sent what went out in less time than the turn took.
+    fn is_outpaced(&self, turn: &Turn, took: Duration) -> bool {
+        let Some(rate) = self.pipe.shape().rate else { return false };
+        turn.let_out >= MANY && rate.time_for(turn.let_out_bytes) < took
+    }
+
     /// Has others see what was done.
     fn tell(&self, turn: &Turn, late: Option<Lateness>) {
         if turn.taken == 0 && turn.let_out == 0 && late.is_none() {
@@ -185,6 +201,9 @@ impl Carrier {
         carried.counts = self.pipe.counts();
         carried.refused += turn.refused;
         carried.unreadable += turn.unreadable;
+        if turn.is_outpaced {
+            carried.outpaced += turn.let_out as u64;
+        }
         for late_us in &turn.lateness_us[..turn.let_out] {
             carried.lateness_us.saturating_record(*late_us);
         }
@@ -200,6 +219,8 @@ struct Woken {
     there_is_more: bool,
     /// How much longer the wait was than it should be at most.
     overslept: Duration,
+    /// When it ended.
+    at: Duration,
 }
 
 /// What was done between two waits.
@@ -210,6 +231,10 @@ struct Turn {
     unreadable: u64,
     /// Packets that were let out.
     let_out: usize,
+    /// What they had on the line.
+    let_out_bytes: usize,
+    /// They took longer than on the link.
+    is_outpaced: bool,
     refused: Refused,
     /// How long after its time each went out.
     lateness_us: [u64; BATCH],
@@ -217,7 +242,15 @@ struct Turn {
 
 impl Default for Turn {
     fn default() -> Self {
-        Self { taken: 0, unreadable: 0, let_out: 0, refused: Refused::default(), lateness_us: [0; BATCH] }
+        Self {
+            taken: 0,
+            unreadable: 0,
+            let_out: 0,
+            let_out_bytes: 0,
+            is_outpaced: false,
+            refused: Refused::default(),
+            lateness_us: [0; BATCH],
+        }
     }
 }
 

@@ -43,6 +43,9 @@ pub struct Statistics {
     pub overrun: u64,
     /// Those of them that were refused at the other end; of packets that were handed over together all count if one was.
     pub refused: u64,
+    /// Packets that took this machine longer than the link's transmitter, where many were due at once: it cannot carry such packets
+    /// at the link's rate, however late each of them was.
+    pub outpaced: u64,
 }
 
 /// Dropping it ends it.
@@ -125,6 +128,7 @@ impl Direction {
             intake_lateness_max: Duration::from_micros(carried.intake_lateness_us.max()),
             overrun: dropped + carried.refused.packets + carried.unreadable,
             refused: carried.refused.packets,
+            outpaced: carried.outpaced,
         }
     }
 

@@ -17,6 +17,7 @@ pub struct Mark {
     lateness_us: [Histogram<u64>; 2],
     intake_lateness_us: [Histogram<u64>; 2],
     overruns: [u64; 2],
+    outpaced: [u64; 2],
     counts: [Counts; 2],
 }
 
@@ -37,6 +38,9 @@ pub struct Keeping {
     pub passed: [u64; 2],
     /// Packets that went out in the direction that had fewer: of how many at least the lateness is.
     pub fewest: u64,
+    /// The largest part of one direction's packets that took this machine longer than the link's transmitter
+    /// ([`Statistics::outpaced`](crate::Statistics::outpaced)), in percent, rounded down.
+    pub outpaced_percent: u64,
 }
 
 /// Looks at a running network. It keeps the namespaces alive, and not the link.
@@ -59,15 +63,17 @@ impl Watcher {
     pub fn mark(&self) -> io::Result<Mark> {
         let [near, far] = self.ends.each_ref().map(|(namespace, end)| dropped(namespace, *end));
         let mut overruns = [near?, far?];
-        let mut counts = [Counts::default(); 2];
+        let (mut counts, mut outpaced) = ([Counts::default(); 2], [0; 2]);
         let both = std::array::from_fn(|way| {
             let carried = self.carried[way].lock().unwrap_or_else(PoisonError::into_inner);
             overruns[way] += carried.refused.packets + carried.unreadable;
             counts[way] = carried.counts();
+            outpaced[way] = carried.outpaced;
             (carried.lateness_us.clone(), carried.intake_lateness_us.clone())
         });
         let [(up, up_intake), (down, down_intake)] = both;
-        Ok(Mark { lateness_us: [up, down], intake_lateness_us: [up_intake, down_intake], overruns, counts })
+        let (lateness_us, intake_lateness_us) = ([up, down], [up_intake, down_intake]);
+        Ok(Mark { lateness_us, intake_lateness_us, overruns, outpaced, counts })
     }
 
     /// How the link was kept from then on.
@@ -93,7 +99,12 @@ impl Watcher {
             let [before, now] = [mark, &now].map(|at| at.counts[way].offered - at.counts[way].dropped);
             now.saturating_sub(before)
         };
+        let outpaced_percent = |way: usize| {
+            let outpaced = now.outpaced[way].saturating_sub(mark.outpaced[way]);
+            (100 * outpaced).checked_div(ways[way].len()).unwrap_or_default()
+        };
         Ok(Keeping {
+            outpaced_percent: outpaced_percent(0).max(outpaced_percent(1)),
             passed: [passed(0), passed(1)],
             lateness_median: median(&ways),
             intake_lateness_median: median(&intake),

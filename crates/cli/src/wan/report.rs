@@ -12,6 +12,9 @@ const ROUND_TRIP_TOLERANCE: Duration = Duration::from_micros(300);
 /// Of fewer packets half being late says nothing.
 const PACKETS_MIN: u64 = 20;
 
+/// So many of one direction's packets, in percent, may take this machine longer than the link.
+const OUTPACED_PERCENT_MAX: u64 = 50;
+
 /// What became of the packets of one direction.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Direction {
@@ -25,6 +28,7 @@ pub(super) struct Direction {
     arrived_bytes: u64,
     overrun: u64,
     refused: u64,
+    outpaced: u64,
     lateness_median_us: u64,
     lateness_p99_us: u64,
     lateness_max_us: u64,
@@ -48,6 +52,7 @@ impl From<&Statistics> for Direction {
             arrived_bytes: counts.arrived_bytes,
             overrun: statistics.overrun,
             refused: statistics.refused,
+            outpaced: statistics.outpaced,
             lateness_median_us: micros(statistics.lateness_median),
             lateness_p99_us: micros(statistics.lateness_p99),
             lateness_max_us: micros(statistics.lateness_max),
@@ -106,6 +111,9 @@ impl Report {
 
 /// How the link was kept as long as there is the network.
 fn kept(statistics: &[Statistics; 2]) -> Keeping {
+    let outpaced_percent = |direction: &Statistics| {
+        (100 * direction.outpaced).checked_div(direction.counts.arrived).unwrap_or_default()
+    };
     Keeping {
         lateness_median: statistics.iter().map(|direction| direction.lateness_median).sum(),
         intake_lateness_median: statistics.iter().map(|direction| direction.intake_lateness_median).sum(),
@@ -114,6 +122,7 @@ fn kept(statistics: &[Statistics; 2]) -> Keeping {
         dropped: statistics.iter().map(|direction| direction.counts.dropped).sum(),
         passed: statistics.each_ref().map(|direction| direction.counts.offered - direction.counts.dropped),
         fewest: statistics.iter().map(|direction| direction.counts.arrived).min().unwrap_or_default(),
+        outpaced_percent: statistics.iter().map(outpaced_percent).max().unwrap_or_default(),
     }
 }
 
@@ -123,6 +132,12 @@ pub(super) fn doubt(link: &Link, keeping: &Keeping) -> Option<String> {
     if overrun > 0 {
         return Some(format!(
             "this machine is too slow for this link: {overrun} packets were lost before they came to it or behind it"
+        ));
+    }
+    let outpaced = keeping.outpaced_percent;
+    if keeping.fewest >= PACKETS_MIN && outpaced > OUTPACED_PERCENT_MAX {
+        return Some(format!(
+            "this machine is too slow for this link: {outpaced} % of the packets took it longer than the link"
         ));
     }
     let late = keeping.lateness_median + keeping.intake_lateness_median;
@@ -152,6 +167,7 @@ mod tests {
             intake_lateness_max: Duration::ZERO,
             overrun: 0,
             refused: 0,
+            outpaced: 0,
         }
     }
 
@@ -183,6 +199,24 @@ mod tests {
         assert!(of(101).doubt.is_some_and(|doubt| doubt.contains("more than 301 us late")));
         let json = serde_json::to_value(of(100)).expect("JSON");
         assert_eq!(json["up"]["intake_lateness_max_us"], 280_000);
+    }
+
+    /// No packet was late by much: what came is this machine's all the same.
+    #[test]
+    fn a_machine_that_is_slower_than_the_link_is_doubted() {
+        let of = |arrived, outpaced| {
+            let slow = Statistics { outpaced, ..statistics(arrived, 10) };
+            report("rate=400G", [statistics(20, 10), slow])
+        };
+        assert_eq!((of(1000, 509).doubt, of(19, 19).doubt), (None, None));
+        let doubted = of(1000, 510);
+        let says = doubted.doubt.as_deref().unwrap_or_default();
+        assert_eq!(
+            says,
+            "this machine is too slow for this link: 51 % of the packets took it longer than the link"
+        );
+        let json = serde_json::to_value(&doubted).expect("JSON");
+        assert_eq!((&json["up"]["outpaced"], &json["down"]["outpaced"]), (&0.into(), &510.into()));
     }
 
     #[test]
