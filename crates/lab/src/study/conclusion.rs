@@ -239,7 +239,8 @@ fn result(
     let turn = model.zip(link.as_ref());
     let turn = turn.and_then(|(model, link)| cell.probe.turn(model, link, at_rest, round_trips));
     result.judge(limit, turn.as_ref(), beside);
-    if let Some(named) = limits::named(cell, &result, of_run) {
+    let lasted_s: f64 = runs.iter().map(|run| run.lasted.as_secs_f64()).sum();
+    if let Some(named) = limits::named(cell, &result, of_run, lasted_s / runs.len() as f64) {
         named.tell(&mut result);
     }
     // What has no model may change its link meanwhile.
@@ -251,8 +252,7 @@ fn result(
     if is_unfinished {
         result.limit = UNFINISHED.to_owned();
     }
-    let lasted_s = runs.iter().map(|run| run.lasted.as_secs_f64()).sum();
-    result.above = why::above(cell, &result, limit, lasted_s);
+    result.above = why::above(cell, &result, limit, (lasted_s, runs.len()));
     result.why = why::why(study, cell, &result);
     Some(result)
 }

@@ -39,7 +39,7 @@ const TOGETHER: &str = "together";
 /// (docs/decisions/0042).
 const PACED: Duration = Duration::from_millis(5);
 /// How far what came may be off what a kernel's windows let through, which are looked at fifty times a second.
-const SAMPLED: f64 = 0.2;
+pub(crate) const SAMPLED: f64 = 0.2;
 /// Without delay the round trip that TCP has smoothed is as much this machine's as the link's, so that windows let through more than they
 /// say: by this much at most, by what was seen.
 const SMOOTHED: f64 = 1.4;

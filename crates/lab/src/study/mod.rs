@@ -26,6 +26,7 @@ mod probe;
 mod published;
 mod ready;
 mod recorded;
+mod resolution;
 mod result;
 mod runner;
 mod scratch;

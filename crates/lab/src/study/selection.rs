@@ -278,8 +278,8 @@ pub(super) mod tests {
         let all = ["lu-login", "dalgic-connections", "dr-wan", "dalgic-sweep", "trinkle-profiles"];
         assert_eq!(all.map(|name| count(name, false, &[])), [264, 128, 60, 96, 45]);
         // Of the profiles with a virtual initiator those alone that are compared by target.
-        assert_eq!(all.map(|name| count(name, true, &[])), [132, 80, 36, 96, 25 + 4]);
-        let between = [("added_ms".to_owned(), "100".to_owned())];
+        assert_eq!(all.map(|name| count(name, true, &[])), [132, 64, 36, 96, 25 + 4]);
+        let between = [("added_ms".to_owned(), "200".to_owned())];
         assert_eq!(count("dr-wan", true, &between), 12);
     }
 

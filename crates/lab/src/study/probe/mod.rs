@@ -327,7 +327,7 @@ impl Probe {
     }
 
     /// In bytes, as far as that is known.
-    fn outstanding_bytes(&self) -> u64 {
+    pub(crate) fn outstanding_bytes(&self) -> u64 {
         match self {
             Self::Tcp { .. } => u64::MAX,
             Self::Disk(disk) | Self::Recovery(disk) => disk.outstanding_bytes(),

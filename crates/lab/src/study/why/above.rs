@@ -6,18 +6,19 @@ use lunette_workload::model::Limit;
 use super::link_of;
 use crate::report::figure_text;
 use crate::study::collected::STOLEN_MAX;
-use crate::study::judgement::OFF;
-use crate::study::probe::Probe;
+use crate::study::judgement::{OFF, SAMPLED};
+use crate::study::probe::{ORDER_CARRIES, Probe, WINDOWS_CARRY};
+use crate::study::resolution;
 use crate::study::{Cell, CellResult};
 
 /// Names what the model does not know, where more came than it expects.
 ///
-/// All runs together were measured for so many seconds.
+/// All runs together were measured for so many seconds, and there are so many of them.
 pub(in crate::study) fn above(
     cell: &Cell,
     result: &CellResult,
     limit: Option<Limit>,
-    lasted_s: f64,
+    (lasted_s, runs): (f64, usize),
 ) -> Option<String> {
     if !result.exceeds_model() {
         return None;
@@ -27,7 +28,10 @@ pub(in crate::study) fn above(
     }
     let reason = match limit? {
         Limit::TcpWindow => return is_of_buffer(result).then(|| window(cell, result)),
-        Limit::Loss => return by_chance(cell, result, lasted_s),
+        Limit::Loss => {
+            let by_windows = || by_windows(cell, result, lasted_s / runs as f64);
+            return by_chance(cell, result, lasted_s).or_else(by_windows);
+        }
         Limit::Window if is_of_echo(result) => format!(
             "the model's round trip was measured while the host gave {:.0} % of the processor time that this machine wanted to others",
             result.echo_stolen * 100.0
@@ -37,8 +41,10 @@ pub(in crate::study) fn above(
             figure_text(result.model_round_trip_us.unwrap_or_default()),
             figure_text(result.echo_us.unwrap_or_default())
         ),
-        // No link carries more than its rate, and no command takes less than its round trips: nothing that is known explains this.
-        Limit::Link | Limit::Window => return None,
+        // No link carries more than its rate, and no command takes less than its round trips: what came was under way before.
+        Limit::Link | Limit::Window => {
+            return resolution::of_losses(cell, result, lasted_s / runs as f64);
+        }
     };
     Some(reason)
 }
@@ -65,6 +71,23 @@ fn by_chance(cell: &Cell, result: &CellResult, lasted_s: f64) -> Option<String> 
             "the model's rate under losses is a mean over many of them, and at that rate there are {} in the {} s of all runs",
             figure_text(losses),
             figure_text(lasted_s)
+        )
+    })
+}
+
+/// TCP's windows let through what came, as those do that have grown before the first losses and are not yet what many of them leave.
+fn by_windows(cell: &Cell, result: &CellResult, run_s: f64) -> Option<String> {
+    let figure = |name| result.further.iter().find(|one| one.name == name).map(|one| one.measured);
+    let off = |carried: &f64| (result.measured - carried).abs();
+    let carried = figure(WINDOWS_CARRY).into_iter().chain(figure(ORDER_CARRIES));
+    let carried = carried.min_by(|one, other| off(one).total_cmp(&off(other)))?;
+    let is_it = off(&carried) <= carried * SAMPLED + resolution::rate(cell, run_s);
+    let lost = result.lost + result.dropped;
+    (lost > 0 && result.unit == "MB/s" && Some(carried) > result.model && is_it).then(|| {
+        format!(
+            "{lost} packets were lost, and what TCP's congestion windows let through meanwhile is {} MB/s: they had grown before the first losses, and the \
+             model's rate is what many losses leave of them",
+            figure_text(carried)
         )
     })
 }
@@ -117,7 +140,7 @@ fn window(cell: &Cell, result: &CellResult) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::study::study;
+    use crate::study::{Further, study};
 
     #[test]
     fn more_than_the_model_has_a_reason_and_the_window_a_figure() {
@@ -126,7 +149,7 @@ mod tests {
         let cell = cells.iter().find(is_it).expect("a cell");
         let of = |measured, limit| {
             let result = CellResult { model: Some(1.31), ..CellResult::of(Vec::new(), measured, "MB/s") };
-            above(cell, &result, limit, 1.0)
+            above(cell, &result, limit, (1.0, 1))
         };
         let text = of(1.62, Some(Limit::TcpWindow)).unwrap_or_default();
         assert!(text.starts_with("81 KB were under way in each round trip: "), "{text}");
@@ -138,7 +161,7 @@ mod tests {
         let held_up = |echo_stolen, limit| {
             let result =
                 CellResult { model: Some(1.31), echo_stolen, ..CellResult::of(Vec::new(), 1.62, "MB/s") };
-            above(cell, &result, Some(limit), 1.0)
+            above(cell, &result, Some(limit), (1.0, 1))
         };
         assert!(held_up(0.2, Limit::Window).is_some_and(|why| why.contains("gave 20 %")));
         assert_eq!((held_up(0.1, Limit::Window), held_up(0.2, Limit::Link)), (None, None), "1.24 of it");
@@ -154,7 +177,7 @@ mod tests {
                 echo_us,
                 ..CellResult::of(Vec::new(), measured, "MB/s")
             };
-            above(&cells[0], &result, Some(limit), 1.0)
+            above(&cells[0], &result, Some(limit), (1.0, 1))
         };
         let text = of(12.7, Some(181.0), Limit::Window).unwrap_or_default();
         assert!(text.contains("386 µs") && text.contains("181 µs"), "{text}");
@@ -171,12 +194,44 @@ mod tests {
         let cell = cells.iter().find(is_it).expect("a cell");
         let of = |measured, lasted_s| {
             let result = CellResult { model: Some(1.5), ..CellResult::of(Vec::new(), measured, "MB/s") };
-            above(cell, &result, Some(Limit::Loss), lasted_s)
+            above(cell, &result, Some(Limit::Loss), (lasted_s, 1))
         };
         // One packet in a thousand, of a thousand in each second: four of them may be two and a half times as far apart, and no more.
         let text = of(3.7, 4.0).unwrap_or_default();
         assert!(text.ends_with("there are 4.00 in the 4.00 s of all runs"), "{text}");
         assert_eq!(of(3.8, 4.0), None);
         assert!(of(3.8, 2.0).is_some() && of(2.0, 400.0).is_none());
+    }
+
+    #[test]
+    fn windows_that_had_grown_before_the_first_losses_are_a_reason() {
+        let cells = (study("dalgic-connections").expect("a study").cells)(1);
+        let is_it = |cell: &&Cell| cell.link.as_deref() == Some("oc3-50,queue=16M,loss=0.1%");
+        let cell = cells.iter().find(is_it).expect("a cell");
+        let of = |measured, lost, windows, limit| {
+            let further = vec![
+                Further::new(WINDOWS_CARRY, windows, "MB/s"),
+                Further::new(ORDER_CARRIES, windows / 2.0, "MB/s"),
+            ];
+            let result = CellResult {
+                model: Some(2.2),
+                lost,
+                further,
+                ..CellResult::of(Vec::new(), measured, "MB/s")
+            };
+            above(cell, &result, Some(limit), (1500.0, 300))
+        };
+        let text = of(7.0, 19, 6.5, Limit::Loss).unwrap_or_default();
+        assert!(text.starts_with("19 packets were lost, ") && text.contains("is 6.50 MB/s"), "{text}");
+        // The nearer one; of 2.1 MB under way a run of 5 s tells a rate to 0.42 MB/s.
+        assert!(of(7.0, 19, 14.0, Limit::Loss).is_some() && of(8.2, 19, 6.5, Limit::Loss).is_some());
+        for (measured, lost, windows, limit) in [
+            (8.3, 19, 6.5, Limit::Loss),
+            (7.0, 0, 6.5, Limit::Loss),
+            (2.5, 19, 2.1, Limit::Loss),
+            (7.0, 19, 6.5, Limit::Link),
+        ] {
+            assert_eq!(of(measured, lost, windows, limit), None, "{measured} {lost} {windows}");
+        }
     }
 }
