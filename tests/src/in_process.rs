@@ -24,7 +24,7 @@ use crate::initiator::LoginOptions;
 use crate::raw::Raw;
 
 /// How long something that must happen may take. Generous: tests share the machine.
-pub const LIMIT: Duration = Duration::from_secs(20);
+pub const LIMIT: Duration = Duration::from_secs(60);
 
 /// A running target; stopped at once when dropped.
 #[derive(Debug)]

@@ -20,7 +20,7 @@ const NODE_BASE: &str = "iqn.2026-11.io.lunette";
 /// The unit's serial number, if nothing else is said.
 const SERIAL: &str = "10000001";
 
-const START_LIMIT: Duration = Duration::from_secs(20);
+const START_LIMIT: Duration = Duration::from_secs(60);
 
 /// A running istgt with one target; ended when dropped.
 #[derive(Debug)]

@@ -19,8 +19,8 @@ use crate::process::run;
 /// The name of the one target that is set up.
 pub const TARGET_NAME: &str = "iqn.2026-11.io.lunette:tgtd";
 
-const START_LIMIT: Duration = Duration::from_secs(20);
-const CONTROL_LIMIT: Duration = Duration::from_secs(20);
+const START_LIMIT: Duration = Duration::from_secs(60);
+const CONTROL_LIMIT: Duration = Duration::from_secs(60);
 
 /// A running tgtd with one target; ended when dropped.
 #[derive(Debug)]

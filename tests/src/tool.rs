@@ -8,7 +8,7 @@ use crate::packages::find_program;
 use crate::process::{Finished, run};
 
 /// Longer than any tool in the tests takes.
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(600);
 
 /// Runs a tool to its end, whatever that is.
 ///

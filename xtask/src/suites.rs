@@ -14,9 +14,9 @@ use crate::workspace::Workspace;
 
 const BUILD_LIMIT: Duration = Duration::from_secs(20 * 60);
 const UNPACK_LIMIT: Duration = Duration::from_secs(60);
-const TEST_LIMIT: Duration = Duration::from_secs(20 * 60);
+const TEST_LIMIT: Duration = Duration::from_secs(25 * 60);
 /// All tests across crates take 15 to 18 minutes. A test that hangs to its own limit must not take those after it along.
-const PEERS_LIMIT: Duration = Duration::from_secs(35 * 60);
+const PEERS_LIMIT: Duration = Duration::from_secs(50 * 60);
 /// The properties of a night, with 100 times their cases: without optimisation they take hours.
 const PROPERTIES_LIMIT: Duration = Duration::from_secs(2 * 3600);
 

@@ -14,8 +14,10 @@ use super::{KERNEL, Network, ROOT};
 /// What a script may use, before it.
 const LIBRARY: &str = include_str!("../../vm/scripts/library.sh");
 
-/// Emulation is slow, and so may the machine be.
-const LIMIT: Duration = Duration::from_secs(600);
+/// Emulation is slow, and so may the machine be: a script takes a minute.
+const LIMIT: Duration = Duration::from_secs(400);
+/// What an error says of a guest that has taken longer.
+pub const HUNG: &str = "the guest has hung";
 /// A boot takes 10 to 20 s. One in some thousands of an emulated kernel hangs, before it has seen anything of ours.
 const BOOT_LIMIT: Duration = Duration::from_secs(150);
 const BOOTS: u32 = 3;
@@ -80,7 +82,7 @@ impl Guest {
             .arg(network.image().join(ROOT))
             .args([
                 "-append",
-                "console=ttyS0 rdinit=/init panic=-1 mitigations=off nokaslr audit=0 apparmor=0",
+                "console=ttyS0 rdinit=/init panic=-1 mitigations=off nokaslr audit=0 apparmor=0 nosoftlockup",
             ])
             .args(["-netdev", &format!("tap,id=net,ifname={DEVICE},script=no,downscript=no")])
             .args(["-device", "virtio-net-pci,netdev=net,romfile=", "-device", "virtio-rng-pci"])
@@ -105,9 +107,11 @@ impl Guest {
 
     fn wait_for_within(&mut self, name: &str, limit: Duration) -> Result<()> {
         while !self.directory.path().join(format!("told-{name}")).exists() {
-            if self.machine.try_wait()?.is_some() || self.started.elapsed() > limit {
-                let ended = self.ended();
-                bail!("the guest never told {name:?}; {ended}");
+            if self.machine.try_wait()?.is_some() {
+                bail!("the guest never told {name:?}; {}", self.ended());
+            }
+            if self.started.elapsed() > limit {
+                bail!("{HUNG}, and never told {name:?}; {}", self.ended());
             }
             thread::sleep(POLL);
         }
@@ -129,8 +133,7 @@ impl Guest {
     pub fn finish(mut self) -> Result<Ended> {
         while self.machine.try_wait()?.is_none() {
             if self.started.elapsed() > LIMIT {
-                let ended = self.ended();
-                bail!("the guest does not end; {ended}");
+                bail!("{HUNG}, and does not end; {}", self.ended());
             }
             thread::sleep(POLL);
         }

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 use crate::packages::{find_program, package_of};
 
-pub use guest::{Ended, Guest};
+pub use guest::{Ended, Guest, HUNG};
 pub use network::Network;
 pub use passage::Passage;
 

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use crate::again_if_a_guest_hangs;
 use lunette_initiator::multipath::{self, PathNews, PathOptions, PathState, Policy};
 use lunette_initiator::{Engine, EngineEvent, Function, Options, Replay, Timing, Wishes};
 use lunette_tests::attach::{Attached, command};
@@ -131,36 +132,40 @@ fn refuses_functions_on_task_sets(engine: &mut Engine) {
 
 #[test]
 fn every_way_of_transferring_data_works_with_lio() {
-    let network = need_guest!();
-    let lio = Lio::start(&network);
-    for (seed, wishes) in ways().into_iter().enumerate() {
-        let (connections, error_recovery_level) = [(1, 0), (2, 2), (2, 0), (1, 2)][seed % 4];
-        let mut engine = lio.connect(connections, Wishes { error_recovery_level, ..wishes });
-        for (unit, block_bytes) in UNITS {
-            exercise(&mut engine, unit, block_bytes, seed as u64);
+    again_if_a_guest_hangs(|| {
+        let network = need_guest!();
+        let lio = Lio::start(&network);
+        for (seed, wishes) in ways().into_iter().enumerate() {
+            let (connections, error_recovery_level) = [(1, 0), (2, 2), (2, 0), (1, 2)][seed % 4];
+            let mut engine = lio.connect(connections, Wishes { error_recovery_level, ..wishes });
+            for (unit, block_bytes) in UNITS {
+                exercise(&mut engine, unit, block_bytes, seed as u64);
+            }
+            if seed == 0 {
+                refuses_functions_on_task_sets(&mut engine);
+            }
+            engine.close().expect("a logout");
         }
-        if seed == 0 {
-            refuses_functions_on_task_sets(&mut engine);
+        // Over one connection: of several, LIO may walk a list of connections that are gone (decision 0033), and the kernel with it.
+        for unit in UNITS {
+            lio.cut_in_the_middle(lio.connect(1, Wishes::default()), unit);
         }
-        engine.close().expect("a logout");
-    }
-    // Over one connection: of several, LIO may walk a list of connections that are gone (decision 0033), and the kernel with it.
-    for unit in UNITS {
-        lio.cut_in_the_middle(lio.connect(1, Wishes::default()), unit);
-    }
-    lio.stop();
+        lio.stop();
+    });
 }
 
 #[test]
 fn at_level_two_writes_outlive_their_connections_to_lio() {
-    let network = need_guest!(IMAGE_OLD);
-    let lio = Lio::start(&network);
-    for (connections, unit) in [(1, UNITS[0]), (2, UNITS[1]), (2, UNITS[0])] {
-        let wishes = Wishes { error_recovery_level: 2, ..Wishes::default() };
-        let attempts = lio.cut_in_the_middle(lio.connect(connections, wishes), unit);
-        assert!(attempts.iter().all(|attempts| *attempts == 1), "{attempts:?}: they were sent anew");
-    }
-    lio.stop();
+    again_if_a_guest_hangs(|| {
+        let network = need_guest!(IMAGE_OLD);
+        let lio = Lio::start(&network);
+        for (connections, unit) in [(1, UNITS[0]), (2, UNITS[1]), (2, UNITS[0])] {
+            let wishes = Wishes { error_recovery_level: 2, ..Wishes::default() };
+            let attempts = lio.cut_in_the_middle(lio.connect(connections, wishes), unit);
+            assert!(attempts.iter().all(|attempts| *attempts == 1), "{attempts:?}: they were sent anew");
+        }
+        lio.stop();
+    });
 }
 
 /// At level 0, over one connection each: what LIO does to other sessions that are cut is in decision 0033.
@@ -220,15 +225,17 @@ fn lose_a_path(passages: &[Passage; 2], (unit, block_bytes): (u16, u32)) {
 
 #[test]
 fn one_of_two_paths_to_lio_is_cut_under_64_writes() {
-    let network = need_guest!();
-    let lio = Lio::start(&network);
-    let second = std::net::SocketAddr::new(portal(GUEST).ip(), SECOND_PORT);
-    let open = |to| Passage::open(&network, to).expect("a passage");
-    let passages = [open(portal(GUEST)), open(second)];
-    for unit in UNITS {
-        lose_a_path(&passages, unit);
-    }
-    lio.stop();
+    again_if_a_guest_hangs(|| {
+        let network = need_guest!();
+        let lio = Lio::start(&network);
+        let second = std::net::SocketAddr::new(portal(GUEST).ip(), SECOND_PORT);
+        let open = |to| Passage::open(&network, to).expect("a passage");
+        let passages = [open(portal(GUEST)), open(second)];
+        for unit in UNITS {
+            lose_a_path(&passages, unit);
+        }
+        lio.stop();
+    });
 }
 
 /// More than LIO takes in one WRITE SAME, which it does not tell (decision 0033).
@@ -251,12 +258,14 @@ fn zeroes_an_attached_disk(url: &str) {
 
 #[test]
 fn all_commands_work_with_lio() {
-    let network = need_guest!();
-    let lio = Lio::start(&network);
-    for (unit, block_bytes) in UNITS {
-        let url = format!("iscsi://{}/{TARGET_NAME}/{unit}", lio.passage.address());
-        exercise_commands(&url, block_bytes);
-        zeroes_an_attached_disk(&url);
-    }
-    lio.stop();
+    again_if_a_guest_hangs(|| {
+        let network = need_guest!();
+        let lio = Lio::start(&network);
+        for (unit, block_bytes) in UNITS {
+            let url = format!("iscsi://{}/{TARGET_NAME}/{unit}", lio.passage.address());
+            exercise_commands(&url, block_bytes);
+            zeroes_an_attached_disk(&url);
+        }
+        lio.stop();
+    });
 }

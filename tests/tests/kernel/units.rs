@@ -7,48 +7,54 @@ use lunette_tests::lunette::TARGET_NAME;
 use lunette_tests::need_guest;
 use lunette_tests::vm::HOST;
 
-use crate::{PORT, boot, finish, image, serve};
+use crate::{PORT, again_if_a_guest_hangs, boot, finish, image, serve};
 
 #[test]
 fn a_mounted_disk_grows() {
-    let network = need_guest!();
-    let directory = tempfile::tempdir().expect("a directory");
-    let path = image(directory.path());
-    let target = serve(&network, &format!("0={path},size=64M")).start().expect("a target");
-    let mut guest = boot(&network, &[HOST], &[], include_str!("../../vm/scripts/grow.sh"));
-    guest.wait_for("mounted").expect("a mounted disk");
-    let file = OpenOptions::new().write(true).open(&path).expect("the image");
-    file.set_len(128 << 20).expect("a longer image");
-    target.wait_for_log(Duration::from_secs(60), |line| line.contains("134217728")).expect("it is noticed");
-    guest.tell("grown").expect("told");
-    finish(guest, &target);
-    target.stop().expect("a clean end");
+    again_if_a_guest_hangs(|| {
+        let network = need_guest!();
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = image(directory.path());
+        let target = serve(&network, &format!("0={path},size=64M")).start().expect("a target");
+        let mut guest = boot(&network, &[HOST], &[], include_str!("../../vm/scripts/grow.sh"));
+        guest.wait_for("mounted").expect("a mounted disk");
+        let file = OpenOptions::new().write(true).open(&path).expect("the image");
+        file.set_len(128 << 20).expect("a longer image");
+        target
+            .wait_for_log(Duration::from_secs(60), |line| line.contains("134217728"))
+            .expect("it is noticed");
+        guest.tell("grown").expect("told");
+        finish(guest, &target);
+        target.stop().expect("a clean end");
+    });
 }
 
 /// RFC 7143, 11.9.1, event 4: a longer data segment is taken up in the middle of writes.
 #[test]
 fn another_segment_length_is_taken_up_by_another_login() {
-    let network = need_guest!();
-    let directory = tempfile::tempdir().expect("a directory");
-    let path = directory.path().join("lunette.toml");
-    let configure = |bytes: u32| {
-        let text = format!(
-            "portals = [\"{HOST}:{PORT}\"]\n[limits]\nmax_recv_data_segment_length_bytes = {bytes}\n\
+    again_if_a_guest_hangs(|| {
+        let network = need_guest!();
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("lunette.toml");
+        let configure = |bytes: u32| {
+            let text = format!(
+                "portals = [\"{HOST}:{PORT}\"]\n[limits]\nmax_recv_data_segment_length_bytes = {bytes}\n\
              [[target]]\nname = \"{TARGET_NAME}\"\n[[target.lun]]\nnumber = 0\nstore = \"mem:64M\"\n"
-        );
-        std::fs::write(&path, text).expect("a configuration");
-    };
-    configure(8192);
-    let path = path.display().to_string();
-    let target = network.serve().args(["--json", "--config", &path]).start().expect("a target");
-    let mut guest = boot(&network, &[HOST], &[], include_str!("../../vm/scripts/declaration.sh"));
-    guest.wait_for("writing").expect("writes");
-    configure(65536);
-    target.reload().expect("told");
-    guest.tell("declared").expect("told");
-    let ended = finish(guest, &target);
-    assert!(ended.output.contains("fio: error 0"), "{}", ended.output);
-    target.stop().expect("a clean end");
+            );
+            std::fs::write(&path, text).expect("a configuration");
+        };
+        configure(8192);
+        let path = path.display().to_string();
+        let target = network.serve().args(["--json", "--config", &path]).start().expect("a target");
+        let mut guest = boot(&network, &[HOST], &[], include_str!("../../vm/scripts/declaration.sh"));
+        guest.wait_for("writing").expect("writes");
+        configure(65536);
+        target.reload().expect("told");
+        guest.tell("declared").expect("told");
+        let ended = finish(guest, &target);
+        assert!(ended.output.contains("fio: error 0"), "{}", ended.output);
+        target.stop().expect("a clean end");
+    });
 }
 
 /// What the programs print about a unit that is as [`sg3_utils_understand_what_it_says`] has it.
@@ -96,26 +102,29 @@ const SILENT: &[&str] =
 
 #[test]
 fn sg3_utils_understand_what_it_says() {
-    let network = need_guest!();
-    let directory = tempfile::tempdir().expect("a directory");
-    let lun = format!("0={},size=64M,serial=SN-4711", image(directory.path()));
-    let target = serve(&network, &lun).start().expect("a target");
-    let script = include_str!("../../vm/scripts/utilities.sh");
-    let output = finish(boot(&network, &[HOST], &[], script), &target).output;
-    // A boot is dear: all that is wrong is told at once.
-    let said = |program: &str| output.split("\n== ").find(|run| run.starts_with(program)).unwrap_or_default();
-    let lacking = |(program, lines): &(&str, &[&str])| {
-        let said = said(program);
-        lines
-            .iter()
-            .filter(|line| !said.contains(**line))
-            .map(|line| format!("{program}: {line}"))
-            .collect::<Vec<_>>()
-    };
-    let mut wrong: Vec<String> = WANTED.iter().flat_map(lacking).collect();
-    let talks = SILENT.iter().filter(|program| said(program).lines().count() != 1);
-    wrong.extend(talks.map(|program| format!("{program}: not one line")));
-    assert!(wrong.is_empty(), "{wrong:#?} in\n{output}");
-    assert!(!output.contains("\n== exit status"), "{output}");
-    target.stop().expect("a clean end");
+    again_if_a_guest_hangs(|| {
+        let network = need_guest!();
+        let directory = tempfile::tempdir().expect("a directory");
+        let lun = format!("0={},size=64M,serial=SN-4711", image(directory.path()));
+        let target = serve(&network, &lun).start().expect("a target");
+        let script = include_str!("../../vm/scripts/utilities.sh");
+        let output = finish(boot(&network, &[HOST], &[], script), &target).output;
+        // A boot is dear: all that is wrong is told at once.
+        let said =
+            |program: &str| output.split("\n== ").find(|run| run.starts_with(program)).unwrap_or_default();
+        let lacking = |(program, lines): &(&str, &[&str])| {
+            let said = said(program);
+            lines
+                .iter()
+                .filter(|line| !said.contains(**line))
+                .map(|line| format!("{program}: {line}"))
+                .collect::<Vec<_>>()
+        };
+        let mut wrong: Vec<String> = WANTED.iter().flat_map(lacking).collect();
+        let talks = SILENT.iter().filter(|program| said(program).lines().count() != 1);
+        wrong.extend(talks.map(|program| format!("{program}: not one line")));
+        assert!(wrong.is_empty(), "{wrong:#?} in\n{output}");
+        assert!(!output.contains("\n== exit status"), "{output}");
+        target.stop().expect("a clean end");
+    });
 }

@@ -21,8 +21,13 @@ start_initiator() {
     iscsid
 }
 
-# Records the target with one portal, without discovery.
-record() { iscsiadm --mode node --targetname "$TARGET" --portal "$1,${2:-1}" --op new >/dev/null; }
+# Records the target with one portal, without discovery. On a busy machine either end may stand still for longer than a ping is
+# waited for otherwise.
+record() {
+    iscsiadm --mode node --targetname "$TARGET" --portal "$1,${2:-1}" --op new >/dev/null
+    iscsiadm --mode node --targetname "$TARGET" --portal "$1,${2:-1}" --op update \
+        --name 'node.conn[0].timeo.noop_out_timeout' --value 120
+}
 
 # Changes a setting of all records.
 setting() { iscsiadm --mode node --targetname "$TARGET" --op update --name "$1" --value "$2"; }

@@ -32,6 +32,8 @@ parameter InitialR2T No
 parameter ImmediateData Yes
 parameter FirstBurstLength 65536
 parameter MaxBurstLength 262144
+# Emulated, and perhaps on a busy machine, it may take long to come back.
+parameter DefaultTime2Retain 3600
 echo 1 >"$group/enable"
 tell serving
 await done
