@@ -17,7 +17,7 @@ const LUN: u8 = 1;
 const READ_BLOCKS: u32 = 2048;
 
 /// How long hoards last, and the time that a busy machine takes beside that.
-const HOARD_LIMIT: Duration = Duration::from_secs(90);
+const HOARD_LIMIT: Duration = Duration::from_secs(200);
 
 /// How long long writes wait in vain: longer than each of them does, and shorter than those may keep memory who have it.
 const WAITING: Duration = Duration::from_secs(14);

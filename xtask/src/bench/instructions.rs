@@ -114,10 +114,10 @@ fn operations() -> Vec<Operation> {
         ("4 KiB write", Unit::Memory, write(4 * KIB), 800, 1),
         ("4 KiB write, digests", Unit::Memory, with_digests(write(4 * KIB)), 800, 1),
         ("4 KiB write, file", Unit::File, write(4 * KIB), 800, 1),
-        ("64 KiB read", Unit::Memory, read(64 * KIB), 400, 1),
+        ("64 KiB read", Unit::Memory, read(64 * KIB), 400, 3),
         ("64 KiB write", Unit::Memory, write(64 * KIB), 400, 3),
-        ("512 KiB read", Unit::Memory, read(512 * KIB), 160, 1),
-        ("512 KiB read, file", Unit::File, read(512 * KIB), 160, 1),
+        ("512 KiB read", Unit::Memory, read(512 * KIB), 160, 3),
+        ("512 KiB read, file", Unit::File, read(512 * KIB), 160, 3),
         ("512 KiB write", Unit::Memory, write(512 * KIB), 160, 5),
     ];
     let complete = |(name, unit, workload, commands, times): (_, _, Workload, _, _)| {

@@ -390,8 +390,8 @@ mod tests {
         assert_eq!(versions, ["SPDK v26.05", "gotgt (version not given)"]);
         // The kernel needs a moment from the signal to the state.
         let becomes = |halted: bool| {
-            (0..10_000).any(|_| {
-                std::thread::yield_now();
+            (0..30_000).any(|_| {
+                std::thread::sleep(Duration::from_millis(1));
                 is_halted(pid) == halted
             })
         };

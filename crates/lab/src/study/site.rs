@@ -45,7 +45,7 @@ const LATE: Duration = Duration::from_micros(300);
 pub(crate) const BLOCK_BYTES: u32 = 512;
 
 /// So long is waited for the end of a target that somebody has just found to be gone: its sockets end before its process.
-const FAREWELL: Duration = Duration::from_millis(200);
+const FAREWELL: Duration = Duration::from_secs(2);
 /// The silence after which a target counts as gone.
 const SILENCE: Duration = Duration::from_secs(60);
 
