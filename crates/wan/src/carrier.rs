@@ -11,14 +11,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use crate::device::{Device, Intake, Outlet, Received, Refused};
+use crate::pace::Pace;
 use crate::packet::IpPacket;
 use crate::waking::{Lateness, SLEEP_MAX, Waking};
 
 /// Packets that are taken from the kernel before those that are due go out, and the other way round; a few more may come at once.
 const BATCH: usize = 64;
-
-/// So many packets that are due at once have waited for this thread, or came together.
-const MANY: usize = BATCH / 2;
 
 /// The longest lateness that is told apart, in microseconds: a minute.
 const LATENESS_MAX_US: u64 = 60_000_000;
@@ -36,7 +34,7 @@ pub(crate) struct Carried {
     pub(crate) lateness_us: Histogram<u64>,
     /// How long packets waited until they were taken in, in microseconds: each the mean of some milliseconds.
     pub(crate) intake_lateness_us: Histogram<u64>,
-    /// Packets that took this thread longer than the link's transmitter: the thread was the slower of the two, however late it was.
+    /// Packets that took this thread longer than the link's transmitter.
     pub(crate) outpaced: u64,
 }
 
@@ -96,7 +94,7 @@ impl Carrier {
         rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1))?;
         let (mut intake, mut outlet) = (Intake::new(), Outlet::default());
         let mut due = Vec::with_capacity(BATCH);
-        let mut waking = Waking::new();
+        let (mut waking, mut pace) = (Waking::new(), Pace::default());
         while let Some(Woken { there_is_more, overslept, at }) = self.wait()? {
             let mut turn = Turn::default();
             if there_is_more {
@@ -104,7 +102,8 @@ impl Carrier {
             }
             self.let_out(&mut outlet, &mut due, &mut turn)?;
             let now = self.began.elapsed();
-            turn.is_outpaced = self.is_outpaced(&turn, now.saturating_sub(at));
+            let rate = self.pipe.shape().rate;
+            turn.outpaced = pace.take([at, now], turn.let_out, turn.let_out_bytes, rate);
             let late = waking.take(turn.taken, overslept, now);
             self.tell(&turn, late);
         }
@@ -186,12 +185,6 @@ impl Carrier {
         Ok(())
     }
 
-    /// Whether the link would have sent what went out in less time than the turn took.
-    fn is_outpaced(&self, turn: &Turn, took: Duration) -> bool {
-        let Some(rate) = self.pipe.shape().rate else { return false };
-        turn.let_out >= MANY && rate.time_for(turn.let_out_bytes) < took
-    }
-
     /// Has others see what was done.
     fn tell(&self, turn: &Turn, late: Option<Lateness>) {
         if turn.taken == 0 && turn.let_out == 0 && late.is_none() {
@@ -201,9 +194,7 @@ impl Carrier {
         carried.counts = self.pipe.counts();
         carried.refused += turn.refused;
         carried.unreadable += turn.unreadable;
-        if turn.is_outpaced {
-            carried.outpaced += turn.let_out as u64;
-        }
+        carried.outpaced += turn.outpaced;
         for late_us in &turn.lateness_us[..turn.let_out] {
             carried.lateness_us.saturating_record(*late_us);
         }
@@ -233,8 +224,8 @@ struct Turn {
     let_out: usize,
     /// What they had on the line.
     let_out_bytes: usize,
-    /// They took longer than on the link.
-    is_outpaced: bool,
+    /// Packets, of this turn and of some before it, that took longer than on the link.
+    outpaced: u64,
     refused: Refused,
     /// How long after its time each went out.
     lateness_us: [u64; BATCH],
@@ -247,7 +238,7 @@ impl Default for Turn {
             unreadable: 0,
             let_out: 0,
             let_out_bytes: 0,
-            is_outpaced: false,
+            outpaced: 0,
             refused: Refused::default(),
             lateness_us: [0; BATCH],
         }

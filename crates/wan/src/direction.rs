@@ -43,8 +43,8 @@ pub struct Statistics {
     pub overrun: u64,
     /// Those of them that were refused at the other end; of packets that were handed over together all count if one was.
     pub refused: u64,
-    /// Packets that took this machine longer than the link's transmitter, where many were due at once: it cannot carry such packets
-    /// at the link's rate, however late each of them was.
+    /// Packets that took this machine longer than the link's transmitter: 32 or more were due at once, and it was at work for a
+    /// quarter of the time at least. It cannot carry such a stream at the link's rate, however late each packet was.
     pub outpaced: u64,
 }
 

@@ -38,9 +38,27 @@ pub struct Keeping {
     pub passed: [u64; 2],
     /// Packets that went out in the direction that had fewer: of how many at least the lateness is.
     pub fewest: u64,
-    /// The largest part of one direction's packets that took this machine longer than the link's transmitter
-    /// ([`Statistics::outpaced`](crate::Statistics::outpaced)), in percent, rounded down.
-    pub outpaced_percent: u64,
+    /// Of the direction of which a larger part took this machine longer than the link's transmitter.
+    pub outpaced: Outpaced,
+}
+
+/// Packets that took this machine longer than the link's transmitter ([`Statistics::outpaced`](crate::Statistics::outpaced)).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Outpaced {
+    /// So many,
+    pub packets: u64,
+    /// of so many that went out.
+    pub of: u64,
+}
+
+impl Outpaced {
+    /// The larger part of two.
+    pub(crate) fn more(ways: [(u64, u64); 2]) -> Self {
+        let [one, other] = ways.map(|(packets, of)| Self { packets, of });
+        // Of none none are.
+        let product = |packets: u64, of: u64| u128::from(packets) * u128::from(of.max(1));
+        if product(other.packets, one.of) > product(one.packets, other.of) { other } else { one }
+    }
 }
 
 /// Looks at a running network. It keeps the namespaces alive, and not the link.
@@ -99,12 +117,9 @@ impl Watcher {
             let [before, now] = [mark, &now].map(|at| at.counts[way].offered - at.counts[way].dropped);
             now.saturating_sub(before)
         };
-        let outpaced_percent = |way: usize| {
-            let outpaced = now.outpaced[way].saturating_sub(mark.outpaced[way]);
-            (100 * outpaced).checked_div(ways[way].len()).unwrap_or_default()
-        };
+        let outpaced = |way: usize| (now.outpaced[way].saturating_sub(mark.outpaced[way]), ways[way].len());
         Ok(Keeping {
-            outpaced_percent: outpaced_percent(0).max(outpaced_percent(1)),
+            outpaced: Outpaced::more([outpaced(0), outpaced(1)]),
             passed: [passed(0), passed(1)],
             lateness_median: median(&ways),
             intake_lateness_median: median(&intake),
@@ -141,6 +156,17 @@ pub(crate) fn dropped(namespace: &Namespace, end: End) -> io::Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_direction_with_the_larger_part_is_told() {
+        let of = |ways| {
+            let Outpaced { packets, of } = Outpaced::more(ways);
+            (packets, of)
+        };
+        assert_eq!(of([(900, 1000), (5000, 9000)]), (900, 1000));
+        assert_eq!(of([(0, 0), (1, 9000)]), (1, 9000));
+        assert_eq!(of([(3, 4), (0, 0)]), (3, 4));
+    }
 
     #[test]
     fn what_was_late_before_is_not_late_again() {

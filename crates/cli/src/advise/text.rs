@@ -151,7 +151,7 @@ fn proof(told: &Told) -> String {
         );
     }
     if proof.iter().any(|proof| proof.is_doubtful) {
-        text += "This machine was late with packets, or lost some: the figures are of the machine, not of the link.\n";
+        text += "This machine was late with packets, slower with them than the link, or lost some: the figures are of the machine, not of the link.\n";
     }
     text
 }

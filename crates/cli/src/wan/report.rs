@@ -6,15 +6,6 @@ use lunette_link::Link;
 use lunette_wan::{Keeping, Statistics};
 use serde::{Deserialize, Serialize};
 
-/// A round trip is to be right within this, or within a fiftieth of it where that is more.
-const ROUND_TRIP_TOLERANCE: Duration = Duration::from_micros(300);
-
-/// Of fewer packets half being late says nothing.
-const PACKETS_MIN: u64 = 20;
-
-/// So many of one direction's packets, in percent, may take this machine longer than the link.
-const OUTPACED_PERCENT_MAX: u64 = 50;
-
 /// What became of the packets of one direction.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Direction {
@@ -82,7 +73,8 @@ impl Report {
     pub(super) fn new(link: &Link, seed: u64, offload: bool, statistics: &[Statistics; 2]) -> Self {
         let [up, down] = statistics.each_ref().map(Direction::from);
         let mode = "network".to_owned();
-        Self { mode, link: link.to_string(), seed, offload, up, down, doubt: doubt(link, &kept(statistics)) }
+        let doubt = Keeping::of(statistics).doubt(link).map(|doubt| doubt.to_string());
+        Self { mode, link: link.to_string(), seed, offload, up, down, doubt }
     }
 
     /// A line for each direction.
@@ -107,47 +99,6 @@ impl Report {
             )
         })
     }
-}
-
-/// How the link was kept as long as there is the network.
-fn kept(statistics: &[Statistics; 2]) -> Keeping {
-    let outpaced_percent = |direction: &Statistics| {
-        (100 * direction.outpaced).checked_div(direction.counts.arrived).unwrap_or_default()
-    };
-    Keeping {
-        lateness_median: statistics.iter().map(|direction| direction.lateness_median).sum(),
-        intake_lateness_median: statistics.iter().map(|direction| direction.intake_lateness_median).sum(),
-        overrun: statistics.iter().map(|direction| direction.overrun).sum(),
-        lost: statistics.iter().map(|direction| direction.counts.lost).sum(),
-        dropped: statistics.iter().map(|direction| direction.counts.dropped).sum(),
-        passed: statistics.each_ref().map(|direction| direction.counts.offered - direction.counts.dropped),
-        fewest: statistics.iter().map(|direction| direction.counts.arrived).min().unwrap_or_default(),
-        outpaced_percent: statistics.iter().map(outpaced_percent).max().unwrap_or_default(),
-    }
-}
-
-/// Whether this machine kept up with the link.
-pub(super) fn doubt(link: &Link, keeping: &Keeping) -> Option<String> {
-    let overrun = keeping.overrun;
-    if overrun > 0 {
-        return Some(format!(
-            "this machine is too slow for this link: {overrun} packets were lost before they came to it or behind it"
-        ));
-    }
-    let outpaced = keeping.outpaced_percent;
-    if keeping.fewest >= PACKETS_MIN && outpaced > OUTPACED_PERCENT_MAX {
-        return Some(format!(
-            "this machine is too slow for this link: {outpaced} % of the packets took it longer than the link"
-        ));
-    }
-    let late = keeping.lateness_median + keeping.intake_lateness_median;
-    let tolerance = ROUND_TRIP_TOLERANCE.max(link.round_trip() / 50);
-    (keeping.fewest >= PACKETS_MIN && late > tolerance).then(|| {
-        format!(
-            "this machine is too busy for this link: half of the packets were more than {} us late there and back",
-            late.as_micros()
-        )
-    })
 }
 
 #[cfg(test)]
@@ -208,15 +159,15 @@ mod tests {
             let slow = Statistics { outpaced, ..statistics(arrived, 10) };
             report("rate=400G", [statistics(20, 10), slow])
         };
-        assert_eq!((of(1000, 509).doubt, of(19, 19).doubt), (None, None));
-        let doubted = of(1000, 510);
+        assert_eq!((of(2000, 1000).doubt, of(999, 999).doubt), (None, None));
+        let doubted = of(1980, 1010);
         let says = doubted.doubt.as_deref().unwrap_or_default();
         assert_eq!(
             says,
-            "this machine is too slow for this link: 51 % of the packets took it longer than the link"
+            "this machine is too slow for this link: 51 % of the packets of one direction took it longer than the link"
         );
         let json = serde_json::to_value(&doubted).expect("JSON");
-        assert_eq!((&json["up"]["outpaced"], &json["down"]["outpaced"]), (&0.into(), &510.into()));
+        assert_eq!((&json["up"]["outpaced"], &json["down"]["outpaced"]), (&0.into(), &1010.into()));
     }
 
     #[test]

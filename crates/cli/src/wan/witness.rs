@@ -17,7 +17,6 @@ use lunette_wan::{Emulator, Watcher};
 use serde::{Deserialize, Serialize};
 
 use super::connections;
-use super::report::doubt;
 
 /// The name of the socket, in each network namespace another one.
 const NAME: &[u8] = b"lunette-wan-link";
@@ -128,7 +127,7 @@ fn attend(mut stream: &UnixStream, watcher: &Watcher, link: &SharedLink) -> io::
     }
     let keeping = watcher.since(&mark)?;
     let doubt = if link.current() == begun {
-        doubt(&begun.link, &keeping)
+        keeping.doubt(&begun.link).map(|doubt| doubt.to_string())
     } else {
         Some("the link was changed while this was measured".to_owned())
     };

@@ -106,7 +106,8 @@ pub struct LinkFacts {
     /// No network, but a proxy that has delay and rate: TCP sees neither, nothing is lost, and how late it was is not known.
     #[serde(default)]
     pub proxy: bool,
-    /// It was not what it should be, for one of these two reasons.
+    /// It was not what it should be: for one of these two reasons, or because this machine was slower with packets than the link
+    /// ([`lunette_wan::Keeping::doubt`]).
     pub is_doubtful: bool,
 }
 

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use lunette_initiator::{IscsiName, Lun, Options, Portal, Timing};
 use lunette_link::Link;
-use lunette_wan::{Emulator, FAR, Proxy, WARD, spawn_here};
+use lunette_wan::{Emulator, FAR, Keeping, Proxy, WARD, spawn_here};
 
 use super::echo::Echoes;
 use super::guest::{self, Guest};
@@ -39,8 +39,6 @@ const OTHER_BUFFERS: &str = "other buffers for TCP";
 const TCP_BUFFERS: [&str; 2] = ["/proc/sys/net/ipv4/tcp_rmem", "/proc/sys/net/ipv4/tcp_wmem"];
 /// What is used of it, in bytes.
 pub(crate) const RANGE_BYTES: u64 = 256 << 20;
-/// A round trip is to be right within this, or within a fiftieth of it where that is more.
-const LATE: Duration = Duration::from_micros(300);
 /// Its blocks, in bytes.
 pub(crate) const BLOCK_BYTES: u32 = 512;
 
@@ -329,19 +327,16 @@ impl Site {
             });
         };
         let statistics = emulator.statistics().map_err(LabError::system("counters of the network"))?;
-        let late: Duration = statistics
-            .iter()
-            .map(|direction| direction.lateness_median + direction.intake_lateness_median)
-            .sum();
-        let overrun: u64 = statistics.iter().map(|direction| direction.overrun).sum();
+        let keeping = Keeping::of(&statistics);
+        let late = keeping.lateness_median + keeping.intake_lateness_median;
         Ok(LinkFacts {
             description: link.to_string(),
             congestion_control: self.congestion_control()?,
             late_us: u64::try_from(late.as_micros()).unwrap_or(u64::MAX),
-            overrun,
+            overrun: keeping.overrun,
             echo_us: self.echoes.header_us(),
             proxy: false,
-            is_doubtful: overrun > 0 || late > LATE.max(link.round_trip() / 50),
+            is_doubtful: keeping.doubt(link).is_some(),
         })
     }
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use lunette_link::{Link, Shape};
 
 use super::{CONFIDENCE, Figure, Means, TOLERANCE, line_bytes};
+use crate::doubt::ROUND_TRIP_TOLERANCE;
 use crate::emulator::{Emulator, FAR, NEAR};
 
 /// Data of a packet that asks for an answer.
@@ -26,9 +27,6 @@ const PAUSE_OF_SENDING: u32 = 4;
 
 /// How long a look for an answer takes.
 const LOOK: Duration = Duration::from_millis(50);
-
-/// A round trip that is right within this is right, too.
-const ROUND_TRIP_TOLERANCE: Duration = Duration::from_micros(300);
 
 pub(super) fn round_trip(emulator: &Emulator, link: &Link) -> io::Result<Option<Figure>> {
     let near = emulator.near().within(|| UdpSocket::bind((NEAR.ipv4, 0)))?;
