@@ -8,6 +8,7 @@ use super::collected::Collected;
 use super::judgement::UNEXPLAINED;
 use super::peer::Peer;
 use super::probe::{AtRest, Run};
+use super::resolution::Lasted;
 use super::result::{CellResult, FORM, Further, StudyResult};
 use super::runner::Laboratory;
 use super::selection::Aimed;
@@ -55,8 +56,8 @@ impl Laboratory<'_> {
         let is_partial = (0..cells.len()).any(|at| is_in(&&cells[at]) && collected.is_short(at));
         let failed = failures.told(cells, |at| collected.runs[at].len());
         let results = cells.iter().zip(&collected.runs).filter(|(aimed, _)| is_in(aimed));
-        let results =
-            results.filter_map(|(aimed, runs)| result(study, aimed, runs, &mut agreements, self.is_quick));
+        let results = results
+            .filter_map(|(aimed, runs)| result(study, aimed, runs, &mut agreements, (self.is_quick, true)));
         let mut cells: Vec<CellResult> = results.collect();
         // What the study knows of the difference is of other keys.
         let is_set = |cell: &CellResult| {
@@ -140,13 +141,13 @@ fn with_model(runs: &[Run], told: Option<f64>) -> Option<&Run> {
         .min_by(|one, other| distance(one).total_cmp(&distance(other)))
 }
 
-/// Makes one figure of a cell's runs; nothing without any.
+/// Makes one figure of a cell's runs; nothing without any. What few or short runs cannot tell is a reason where no other is done.
 fn result(
     study: &Study,
     aimed: &Aimed,
     runs: &[Run],
     agreements: &mut Vec<Negotiated>,
-    is_quick: bool,
+    (is_quick, is_final): (bool, bool),
 ) -> Option<CellResult> {
     let cell = &aimed.cell;
     let figures: Vec<f64> = runs.iter().map(|run| run.measured).collect();
@@ -239,8 +240,9 @@ fn result(
     let turn = model.zip(link.as_ref());
     let turn = turn.and_then(|(model, link)| cell.probe.turn(model, link, at_rest, round_trips));
     result.judge(limit, turn.as_ref(), beside);
-    let lasted_s: f64 = runs.iter().map(|run| run.lasted.as_secs_f64()).sum();
-    if let Some(named) = limits::named(cell, &result, of_run, lasted_s / runs.len() as f64) {
+    let all_s = runs.iter().map(|run| run.lasted.as_secs_f64()).sum();
+    let lasted = Lasted { all_s, runs: runs.len(), is_final };
+    if let Some(named) = limits::named(cell, &result, of_run, lasted) {
         named.tell(&mut result);
     }
     // What has no model may change its link meanwhile.
@@ -252,14 +254,14 @@ fn result(
     if is_unfinished {
         result.limit = UNFINISHED.to_owned();
     }
-    result.above = why::above(cell, &result, limit, (lasted_s, runs.len()));
+    result.above = why::above(cell, &result, limit, lasted);
     result.why = why::why(study, cell, &result);
     Some(result)
 }
 
 /// What a cell's runs come to so far.
 pub(super) fn so_far(study: &Study, aimed: &Aimed, runs: &[Run], is_quick: bool) -> Option<CellResult> {
-    result(study, aimed, runs, &mut Vec::new(), is_quick)
+    result(study, aimed, runs, &mut Vec::new(), (is_quick, false))
 }
 
 #[cfg(test)]
@@ -282,7 +284,7 @@ mod tests {
         let mut cells = (study.cells)(1).into_iter();
         let cell = cells.find(|cell| wanted.iter().all(|pair| has(cell, pair))).expect("a cell");
         let runs: Vec<Run> = runs.iter().map(|&(measured, model)| Run::of(measured, model)).collect();
-        result(study, &Aimed { cell, peer: None }, &runs, &mut Vec::new(), is_quick).expect("runs")
+        result(study, &Aimed { cell, peer: None }, &runs, &mut Vec::new(), (is_quick, true)).expect("runs")
     }
 
     #[test]
@@ -312,7 +314,7 @@ mod tests {
             let keeping = Keeping { lost: 100, passed: [1000; 2], ..Keeping::default() };
             let run = Run { keeping, ..Run::of(1.0, Some((0.9, Limit::Window))) };
             let aimed = Aimed { cell, peer: None };
-            let result = result(study, &aimed, &[run], &mut Vec::new(), false).expect("a run");
+            let result = result(study, &aimed, &[run], &mut Vec::new(), (false, true)).expect("a run");
             assert_eq!(result.limit, UNEXPLAINED, "{told:?}");
             assert!(result.because.is_some_and(|because| because.contains("lost 100 packets")), "{told:?}");
         }
@@ -381,7 +383,7 @@ mod tests {
         };
         let runs = Vec::from([Some(9000.0), Some(2200.0), Some(2100.0), None].map(run));
         let study = study("dalgic-sweep").expect("a study");
-        let cell = result(study, &aimed, &runs, &mut Vec::new(), false).expect("runs");
+        let cell = result(study, &aimed, &runs, &mut Vec::new(), (false, true)).expect("runs");
         assert_eq!(cell.round_trip_us, Some(2200.0));
     }
 

@@ -9,7 +9,7 @@ use lunette_workload::model::{Limit, TCP_HEADER_BYTES};
 use super::Cell;
 use super::judgement::{REACHED, UNEXPLAINED};
 use super::probe::{DISK_BUSY, EXCHANGES, Figure, LoginPhase, Probe, SharedProbe};
-use super::resolution;
+use super::resolution::{self, Lasted};
 use super::result::CellResult;
 use crate::report::figure_text;
 
@@ -49,12 +49,12 @@ impl Named {
 }
 
 /// What the cell's own name is for its limit; nothing where the one it has is right. `of_run` is what a run has found out itself,
-/// `run_s` how many seconds one was measured.
+/// `lasted` how long all were measured.
 pub(super) fn named(
     cell: &Cell,
     result: &CellResult,
     of_run: Option<&'static str>,
-    run_s: f64,
+    lasted: Lasted,
 ) -> Option<Named> {
     let disk = result.further.iter().find(|one| one.name == DISK_BUSY).map(|one| one.measured);
     match (result.limit.as_str(), &cell.probe) {
@@ -74,7 +74,7 @@ pub(super) fn named(
         }
         (UNEXPLAINED, Probe::Shared(shared)) => between_bulk(cell, shared, result),
         (UNEXPLAINED, Probe::Disk(_)) => {
-            let because = resolution::of_losses(cell, result, run_s)?;
+            let because = resolution::of_losses(cell, result, lasted)?;
             Some(Named::by(Limit::Loss.word(), because))
         }
         ("none", _) => Some(without_model(cell, result, of_run, disk)),
@@ -190,6 +190,8 @@ fn of_login(phase: LoginPhase, milliseconds: f64, round_trips_ms: f64) -> &'stat
 
 #[cfg(test)]
 mod tests {
+    const LASTED: Lasted = Lasted { all_s: 1.0, runs: 1, is_final: true };
+
     use super::super::{Further, study};
     use super::*;
 
@@ -199,7 +201,7 @@ mod tests {
             for cell in (study.cells)(1) {
                 let result =
                     CellResult { limit: "none".into(), ..CellResult::of(vec![3.0], 3.0, cell.probe.unit()) };
-                let named = named(&cell, &result, None, 1.0);
+                let named = named(&cell, &result, None, LASTED);
                 assert!(
                     named.is_some_and(|named| named.limit != "none"),
                     "{} {:?}",
@@ -217,7 +219,7 @@ mod tests {
         let cell = cells.iter().find(|cell| wanted.iter().all(|pair| has(cell, pair))).expect("a cell");
         let mut result = CellResult { limit: "none".into(), ..CellResult::of(vec![3.0], 3.0, "ms") };
         change(&mut result);
-        named(cell, &result, None, 1.0).map_or("as it was", |named| named.limit)
+        named(cell, &result, None, LASTED).map_or("as it was", |named| named.limit)
     }
 
     /// With the disk at work for so much of the time, and so many processors.
@@ -252,7 +254,7 @@ mod tests {
         assert_eq!(limit_of("dr-local", &local, |result| result.processors = 0.3), "unexplained");
         let cell = (study("dr-local").expect("a study").cells)(1).remove(0);
         let untold = CellResult { limit: "store".into(), ..CellResult::of(vec![3.0], 3.0, "MB/s") };
-        let because = named(&cell, &untold, None, 1.0).and_then(|named| named.because);
+        let because = named(&cell, &untold, None, LASTED).and_then(|named| named.because);
         assert!(because.is_some_and(|because| because.contains("no counters")), "it says why");
         let over_iscsi = [("through", "blocks"), ("disk", "iscsi-gige"), ("op", "read")];
         let behind = |disk: Option<f64>| {

@@ -1,27 +1,48 @@
-//! How finely a run tells a rate where packets are lost: commands behind a lost packet are answered when it has come again, many at
+//! How finely runs tell a rate where packets are lost: commands behind a lost packet are answered when it has come again, many at
 //! once, and those of before and behind the time count as they happen to be answered.
 
 use super::Cell;
+use super::probe::{CONGESTION_WINDOW, Probe};
 use super::result::CellResult;
 use crate::report::figure_text;
 
-/// To how many MB/s a run of so many seconds tells a rate where packets are lost: all that can be under way may be too much or missing.
-pub(super) fn rate(cell: &Cell, run_s: f64) -> f64 {
-    cell.probe.outstanding_bytes() as f64 / 1e6 / run_s
+/// More of what the model expects is not excused, however short the runs were.
+const SHARE_MAX: f64 = 0.25;
+
+/// How long the runs of a cell were.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Lasted {
+    /// All of them together, in seconds.
+    pub(super) all_s: f64,
+    pub(super) runs: usize,
+    /// No other one may tell more.
+    pub(super) is_final: bool,
 }
 
-/// Why a rate is off the model's by so little that a run of so many seconds cannot tell. Nothing where no packet was lost, or where it is
-/// off by more than all that can be under way.
-pub(super) fn of_losses(cell: &Cell, result: &CellResult, run_s: f64) -> Option<String> {
-    let off = (result.measured - result.model?).abs();
-    let lost = result.lost + result.dropped;
-    let told = rate(cell, run_s);
-    (lost > 0 && result.unit == "MB/s" && told.is_finite() && off <= told).then(|| {
+impl Lasted {
+    /// The mean of a run, in seconds.
+    fn run_s(self) -> f64 {
+        self.all_s / self.runs as f64
+    }
+}
+
+/// Why a rate is off the model's by so little that runs of that time cannot tell. Nothing where no packet was lost, or where it is off by
+/// more than TCP's windows and a command can have had under way.
+pub(super) fn of_losses(cell: &Cell, result: &CellResult, lasted: Lasted) -> Option<String> {
+    let Probe::Disk(disk) = &cell.probe else { return None };
+    let model = result.model?;
+    let outstanding = disk.outstanding_bytes() as f64 / 1e6;
+    let window = result.further.iter().find(|one| one.name == CONGESTION_WINDOW)?.measured / 1e3;
+    let under_way = outstanding.min(window + outstanding / f64::from(disk.depth));
+    let (lost, told) = (result.lost + result.dropped, under_way / lasted.run_s());
+    let off = (result.measured - model).abs();
+    let is_it = off <= told && off <= model * SHARE_MAX && told.is_finite();
+    (lasted.is_final && lost > 0 && result.unit == "MB/s" && is_it).then(|| {
         format!(
             "{lost} packets were lost, and commands behind a lost one are answered when it has come again, many at once: with {} MB under way a run of {} s \
              tells a rate to {} MB/s",
-            figure_text(told * run_s),
-            figure_text(run_s),
+            figure_text(under_way),
+            figure_text(lasted.run_s()),
             figure_text(told)
         )
     })
@@ -30,34 +51,61 @@ pub(super) fn of_losses(cell: &Cell, result: &CellResult, run_s: f64) -> Option<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::study::study;
+    use crate::study::{Further, study};
 
     #[test]
     fn what_is_under_way_may_be_missing_or_too_much_where_packets_are_lost() {
-        let cells = (study("dalgic-connections").expect("a study").cells)(1);
-        // 32 commands of 64 KiB: 2.1 MB.
-        let cell = cells.first().expect("a cell");
-        let told = |measured, lost, unit, run_s| {
-            let result = CellResult { model: Some(18.7), lost, ..CellResult::of(Vec::new(), measured, unit) };
-            of_losses(cell, &result, run_s)
+        // 32 commands of 64 KiB are 2.1 MB.
+        let cell = (study("dalgic-connections").expect("a study").cells)(1).remove(0);
+        let of = |(measured, model): (f64, f64), window_kb, lost, unit, all_s, is_final| {
+            let further = vec![Further::new(CONGESTION_WINDOW, window_kb, "KB")];
+            let figures = CellResult {
+                model: Some(model),
+                lost,
+                further,
+                ..CellResult::of(Vec::new(), measured, unit)
+            };
+            of_losses(&cell, &figures, Lasted { all_s, runs: 2, is_final })
         };
-        let text = told(16.7, 3, "MB/s", 0.54).unwrap_or_default();
+        let text = of((16.7, 18.7), 4400.0, 3, "MB/s", 1.08, true).unwrap_or_default();
         assert!(
             text.contains("3 packets were lost")
                 && text.contains("2.10 MB under way")
                 && text.contains("3.88"),
             "{text}"
         );
-        assert!(told(21.4, 1, "MB/s", 0.54).is_some());
-        // Nothing was lost; it is off by more; a longer run would tell; it is no rate; nobody has looked how long it was.
-        for (measured, lost, unit, run_s) in [
-            (16.7, 0, "MB/s", 0.54),
-            (14.7, 3, "MB/s", 0.54),
-            (16.7, 3, "MB/s", 2.5),
-            (16.7, 3, "ms", 0.54),
-            (16.7, 3, "MB/s", 0.0),
+        assert!(of((21.4, 18.7), 4400.0, 1, "MB/s", 1.08, true).is_some());
+        // Nothing was lost; it is off by more; a longer run would tell; it is no rate; nobody has looked how long it was; another run may
+        // tell; windows were not as large; and of what many losses leave, one command is more than that.
+        for (figures, window_kb, lost, unit, all_s, is_final) in [
+            ((16.7, 18.7), 4400.0, 0, "MB/s", 1.08, true),
+            ((14.0, 18.7), 4400.0, 3, "MB/s", 1.08, true),
+            ((16.7, 18.7), 4400.0, 3, "MB/s", 5.0, true),
+            ((16.7, 18.7), 4400.0, 3, "ms", 1.08, true),
+            ((16.7, 18.7), 4400.0, 3, "MB/s", 0.0, true),
+            ((16.7, 18.7), 4400.0, 3, "MB/s", 1.08, false),
+            ((16.7, 18.7), 900.0, 3, "MB/s", 1.08, true),
+            ((0.02, 0.18), 18.0, 40, "MB/s", 1.0, true),
         ] {
-            assert_eq!(told(measured, lost, unit, run_s), None, "{measured} {lost} {unit} {run_s}");
+            let told = of(figures, window_kb, lost, unit, all_s, is_final);
+            assert_eq!(told, None, "{figures:?} {window_kb} {lost} {unit} {all_s} {is_final}");
+        }
+    }
+
+    #[test]
+    fn plain_tcp_and_shared_links_are_excused_nothing() {
+        for name in ["dalgic-tcp", "dr-shared"] {
+            for cell in (study(name).expect("a study").cells)(1) {
+                let further = vec![Further::new(CONGESTION_WINDOW, 4400.0, "KB")];
+                let figures = CellResult {
+                    model: Some(18.7),
+                    lost: 3,
+                    further,
+                    ..CellResult::of(Vec::new(), 17.0, "MB/s")
+                };
+                let told = of_losses(&cell, &figures, Lasted { all_s: 0.5, runs: 1, is_final: true });
+                assert_eq!(told, None, "{name}");
+            }
         }
     }
 }

@@ -136,7 +136,7 @@ impl DiskProbe {
     }
 
     /// What is under way of it at once; TCP's buffers may be the smaller limit.
-    pub(super) fn outstanding_bytes(&self) -> u64 {
+    pub(crate) fn outstanding_bytes(&self) -> u64 {
         let buffered = self.tcp_buffer_bytes.map_or(u64::MAX, |bytes| bytes as u64);
         (u64::from(self.depth) * u64::from(self.mix().size_bytes)).min(buffered)
     }

@@ -40,7 +40,7 @@ pub(crate) use files::{Figure, FilesProbe, Job, SIZES_KIB, Scheme};
 pub(crate) use keys::Keys;
 pub(crate) use login::{Authentication, EXCHANGES, LOGINS, LoginPhase, LoginProbe};
 pub(crate) use shared::SharedProbe;
-pub(crate) use tcp_facts::{HELD_UP, ORDER_CARRIES, STOOD_STILL, WINDOWS_CARRY};
+pub(crate) use tcp_facts::{CONGESTION_WINDOW, HELD_UP, ORDER_CARRIES, STOOD_STILL, WINDOWS_CARRY};
 pub(crate) use transfer::TransferProbe;
 pub(crate) use virtualized::VirtualProbe;
 
@@ -327,7 +327,7 @@ impl Probe {
     }
 
     /// In bytes, as far as that is known.
-    pub(crate) fn outstanding_bytes(&self) -> u64 {
+    fn outstanding_bytes(&self) -> u64 {
         match self {
             Self::Tcp { .. } => u64::MAX,
             Self::Disk(disk) | Self::Recovery(disk) => disk.outstanding_bytes(),

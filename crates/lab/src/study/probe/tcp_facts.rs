@@ -14,6 +14,8 @@ use crate::study::statistics::{mean, median};
 /// How often is looked.
 const STEP: Duration = Duration::from_millis(20);
 
+/// What the senders' congestion windows let be under way, all together, in 10^3 bytes.
+pub(crate) const CONGESTION_WINDOW: &str = "snd_cwnd";
 /// What TCP lets through, in 10^6 bytes per second: on average what its congestion windows let be under way in a round trip, as
 /// TCP measures those, and no more than the line carries. A connection that stands still carries nothing.
 pub(crate) const WINDOWS_CARRY: &str = "windows carry";
@@ -219,7 +221,7 @@ fn told(watched: &Watched, seen: &[Seen]) -> Vec<Further> {
     };
     let are_several = seen.iter().any(|seen| seen.senders.len() > 1);
     [
-        window("snd_cwnd", Seen::congestion_window_bytes),
+        window(CONGESTION_WINDOW, Seen::congestion_window_bytes),
         window("rcv_space", |seen| seen.receive_space_bytes),
         share("rwnd_limited", |one| one.held_by_receiver),
         share("sndbuf_limited", |one| one.held_by_buffer),
