@@ -74,15 +74,28 @@ fn an_advice_is_proven_on_an_emulated_link() -> Result<()> {
         "rfc",
         "--prove",
     ];
-    let Some(told) = advise(&arguments)? else { return Ok(()) };
+    let mut was_busy = true;
+    for _ in 0..5 {
+        let Some(told) = advise(&arguments)? else { return Ok(()) };
+        match is_proven(&told)? {
+            Some(true) => return Ok(()),
+            Some(false) => was_busy = false,
+            None => {}
+        }
+        eprintln!("it was not as expected: {told}");
+    }
+    ensure!(was_busy, "of five proofs none was as expected");
+    lunette_skip::record_lacking("a machine that keeps the link for some seconds");
+    Ok(())
+}
+
+/// Whether what is proven is what is expected; nothing where the proof says that it is the machine's. What holds on any is ensured.
+fn is_proven(told: &Value) -> Result<Option<bool>> {
     let proof = told["proof"].as_array().context("a proof")?;
     ensure!(proof.len() == 2 && proof[0]["with"] == "before" && proof[1]["with"] == "after", "{told}");
     let measured = |at: usize| positive(&proof[at]["measured_mb_per_s"]);
     positive(&proof[0]["expected_mb_per_s"])?;
     positive(&proof[1]["expected_mb_per_s"])?;
-    // A busy machine may be behind what is expected, and says that it was that, or that nobody knows.
-    let is_behind = measured(0)? < 0.8 * positive(&proof[0]["expected_mb_per_s"])?;
-    ensure!(proof[0]["limit"] == "command-window" || is_behind, "{told}");
     // Nothing is faster than its line, whatever the machine does.
     ensure!(measured(0)? < 2.6 && measured(1)? < 2.6, "{told}");
     // What was advised is what the second session has agreed on, and what it is for.
@@ -91,12 +104,8 @@ fn an_advice_is_proven_on_an_emulated_link() -> Result<()> {
     ensure!(agreed(0).0 == true && agreed(1) == (&Value::Bool(false), &Value::Bool(true)), "{told}");
     // One command takes two round trips without it, and one with it: whatever else it takes, it takes both times.
     let command_ms = |at: usize| measured(at).map(|mb_per_s| 16.384 / mb_per_s);
-    let is_of_the_link = |at: usize| -> Result<bool> {
-        let is_behind = measured(at)? < 0.8 * positive(&proof[at]["expected_mb_per_s"])?;
-        Ok(proof[at]["is_doubtful"] == false && !is_behind)
-    };
-    if is_of_the_link(0)? && is_of_the_link(1)? {
-        ensure!(command_ms(0)? - command_ms(1)? > 5.0, "{told}");
-    }
-    Ok(())
+    let is_of_the_link = |at: usize| proof[at]["is_doubtful"] == false;
+    let is_of_the_link = is_of_the_link(0) && is_of_the_link(1);
+    let is_it = proof[0]["limit"] == "command-window" && command_ms(0)? - command_ms(1)? > 5.0;
+    Ok(is_of_the_link.then_some(is_it))
 }

@@ -361,7 +361,13 @@ fn keys_are_set_for_all_sessions() -> Result<()> {
         "--set",
         "depth=2",
     ];
-    let Some(result) = result_of("dalgic-sweep", &[&only[..], &set].concat())? else { return Ok(()) };
+    let Some(mut result) = result_of("dalgic-sweep", &[&only[..], &set].concat())? else { return Ok(()) };
+    // On a machine that is busy for a moment nobody knows the limit; not each time.
+    for _ in 0..3 {
+        if result["cells"][0]["limit"] == "unexplained" {
+            result = result_of("dalgic-sweep", &[&only[..], &set].concat())?.context("a network")?;
+        }
+    }
     let agreed = &result["negotiated"][0];
     for (key, value) in [
         ("data_digest", Value::from(true)),
@@ -379,9 +385,7 @@ fn keys_are_set_for_all_sessions() -> Result<()> {
     assert_eq!(parameter(7), (Some("depth"), Some("2")), "{cell}");
     // Two commands of 64 KiB in several round trips of 2 ms are far less than what the study's 32 do.
     ensure!(cell["measured"].as_f64().is_some_and(|rate| rate > 0.0 && rate < 17.0), "{cell}");
-    // What a busy machine leaves unexplained stands beside no published figure.
-    let says_why = cell["why"].as_str().is_some_and(|why| why.starts_with("DataDigest=CRC32C, "));
-    ensure!(says_why || cell["limit"] == "unexplained", "{cell}");
+    ensure!(cell["why"].as_str().is_some_and(|why| why.starts_with("DataDigest=CRC32C, ")), "{cell}");
     ensure!(result["differs"].as_str().is_some_and(|text| text.contains("MaxBurstLength=8192")), "{result}");
     let finished = lab(&["run", "dalgic-sweep", "--quiet", "--set", "ErrorRecoveryLevel=1"])?;
     ensure_refused(&finished, "exit status 2", "there are HeaderDigest, DataDigest, ")?;

@@ -15,8 +15,11 @@ use super::{KERNEL, Network, ROOT};
 const LIBRARY: &str = include_str!("../../vm/scripts/library.sh");
 
 /// Emulation is slow, and so may the machine be: a script takes a minute.
-const LIMIT: Duration = Duration::from_secs(400);
-/// What an error says of a guest that has taken longer.
+const LIMIT: Duration = Duration::from_secs(600);
+/// A guest writes to a file each second. One in which nothing runs any more, of some hundreds that are emulated, does not.
+const ALIVE: &str = "alive";
+const SILENCE: Duration = Duration::from_secs(120);
+/// What an error says of such a guest.
 pub const HUNG: &str = "the guest has hung";
 /// A boot takes 10 to 20 s. One in some thousands of an emulated kernel hangs, before it has seen anything of ours.
 const BOOT_LIMIT: Duration = Duration::from_secs(150);
@@ -29,7 +32,8 @@ const POLL: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub struct Guest {
     machine: Child,
-    started: Instant,
+    /// What it last wrote there to show that it lives, and when that was seen to have changed.
+    alive: (String, Instant),
     /// What the guest has as /mnt/host.
     directory: TempDir,
 }
@@ -94,7 +98,7 @@ impl Guest {
             .stderr(log)
             .spawn()
             .context("cannot start qemu-system-x86_64")?;
-        Ok(Self { machine, started: Instant::now(), directory })
+        Ok(Self { machine, alive: (String::new(), Instant::now()), directory })
     }
 
     /// Waits until the script has called `tell NAME`.
@@ -106,16 +110,24 @@ impl Guest {
     }
 
     fn wait_for_within(&mut self, name: &str, limit: Duration) -> Result<()> {
+        let began = Instant::now();
         while !self.directory.path().join(format!("told-{name}")).exists() {
-            if self.machine.try_wait()?.is_some() {
+            if self.machine.try_wait()?.is_some() || began.elapsed() > limit {
                 bail!("the guest never told {name:?}; {}", self.ended());
             }
-            if self.started.elapsed() > limit {
-                bail!("{HUNG}, and never told {name:?}; {}", self.ended());
-            }
+            self.ensure_alive()?;
             thread::sleep(POLL);
         }
         Ok(())
+    }
+
+    fn ensure_alive(&mut self) -> Result<()> {
+        let said = std::fs::read_to_string(self.directory.path().join(ALIVE)).unwrap_or_default();
+        // Before its script it says nothing, and a boot has a limit of its own.
+        if said.is_empty() || said != self.alive.0 {
+            self.alive = (said, Instant::now());
+        }
+        if self.alive.1.elapsed() > SILENCE { bail!("{HUNG}; {}", self.ended()) } else { Ok(()) }
     }
 
     /// Lets the script go on that has called `await NAME`.
@@ -131,10 +143,12 @@ impl Guest {
     /// # Errors
     /// It failed, the guest ended otherwise, or it took too long; the text has all that was said.
     pub fn finish(mut self) -> Result<Ended> {
+        let began = Instant::now();
         while self.machine.try_wait()?.is_none() {
-            if self.started.elapsed() > LIMIT {
-                bail!("{HUNG}, and does not end; {}", self.ended());
+            if began.elapsed() > LIMIT {
+                bail!("the guest does not end; {}", self.ended());
             }
+            self.ensure_alive()?;
             thread::sleep(POLL);
         }
         let ended = self.ended();

@@ -18,7 +18,7 @@ use lunette_tests::initiator::{Command, Initiator, LoginOptions, cdb};
 use lunette_tests::lunette::Lunette;
 
 /// What a command of the well-behaved session may take while others misbehave. Generous: tests share the machine.
-const SERVICE_LIMIT: Duration = Duration::from_secs(60);
+const SERVICE_LIMIT: Duration = Duration::from_secs(25);
 
 /// How soon an offender's connection must be closed.
 const CLOSE_LIMIT: Duration = Duration::from_secs(10);

@@ -18,19 +18,26 @@ fn measured(parameters: &[&str]) -> Result<(Value, Value)> {
     let mut command = Command::new(binary());
     command.args(["lab", "run", "trinkle-profiles", "--quick", "--quiet", "--json"]);
     command.args(["--only", "profile=max-throughput", "--only", "frames=standard"]).args(parameters);
-    let finished = run(&mut command, LIMIT)?;
-    ensure!(finished.success(), "{}: {}", finished.ending(), finished.output);
-    let mut result: Value = serde_json::from_str(finished.output.trim()).context("JSON")?;
-    let cells = result["cells"].as_array().context("cells")?;
-    ensure!(cells.len() == 1, "{result}");
+    let mut result = Value::Null;
+    // On a host that is busy for a moment nobody knows the limit; not each time.
+    for _ in 0..3 {
+        let finished = run(&mut command, LIMIT)?;
+        ensure!(finished.success(), "{}: {}", finished.ending(), finished.output);
+        result = serde_json::from_str(finished.output.trim()).context("JSON")?;
+        let cells = result["cells"].as_array().context("cells")?;
+        ensure!(cells.len() == 1, "{result}");
+        if cells[0]["limit"] != "unexplained" {
+            break;
+        }
+    }
     let versions = result["versions"].take();
     Ok((result["cells"][0].take(), versions))
 }
 
 fn ensure_figure(cell: &Value) -> Result<()> {
     ensure!(cell["measured"].as_f64() > Some(0.0) && cell["unit"] == "MiB/s", "{cell}");
-    // A processor that is emulated is the limit, and where one is not, the link may be; of a busy host nobody knows.
-    ensure!(cell["limit"].is_string() && cell["published"].is_number(), "{cell}");
+    // A processor that is emulated is the limit, and where one is not, the link may be;
+    ensure!(cell["limit"] != "unexplained" && cell["published"].is_number(), "{cell}");
     Ok(())
 }
 

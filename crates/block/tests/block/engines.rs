@@ -354,7 +354,7 @@ fn one_write_on_a_quick_store_is_stable_when_it_has_been_begun() {
     let (volume, faults) = Faults::open(&file_spec(&mount.path.join("a.img"), Some(SIZE_BYTES))).unwrap();
     let mut bench = Bench::new(volume);
     // A thread that was kept from running takes the store for a slow one; not each time.
-    let is_done_at_once = (0..20).any(|_| {
+    let done_at_once = (0..20).filter(|_| {
         learn_that_flushes_are_quick(&mut bench);
         let operation = bench.write_operation(0, &[1; 512], true);
         let before = faults.calls(OperationKind::Flush);
@@ -367,7 +367,7 @@ fn one_write_on_a_quick_store_is_stable_when_it_has_been_begun() {
         }
         is_done_at_once
     });
-    assert!(is_done_at_once, "within the call");
+    assert!(done_at_once.count() >= 5, "within the call");
     // Two at a time are the flusher's.
     for offset in [0, 512] {
         let operation = bench.write_operation(offset, &[1; 512], true);

@@ -309,7 +309,7 @@ fn the_target_tells_its_part_of_each_latency() {
         let told = &stages["told_apart"];
         // Where an answer comes while this side is busy, it seems to have come before the target had it ready.
         let operations = told["operations"].as_u64().expect("a number");
-        assert!((25..=500).contains(&operations) && told["of"] == 500, "{size}: {stages}");
+        assert!((100..=500).contains(&operations) && told["of"] == 500, "{size}: {stages}");
         assert_eq!(stages["not_told_apart"].as_array().map(Vec::len), Some(0), "{stages}");
         let mean = |part: &str| told[part]["mean"].as_f64().expect(part);
         let parts = ["command_window", "network", "r2t_wait", "target_queue", "store", "reply"].map(mean);
@@ -368,7 +368,8 @@ fn nobody_is_told_to_read_back_what_was_only_read() {
         let files = fs::read_dir(directory.path()).expect("it is there").filter_map(Result::ok);
         files.filter_map(|file| file.metadata().ok()).any(|file| file.len() > 0)
     };
-    while !is_read() && begun.elapsed() < Duration::from_secs(60) {
+    while !is_read() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "nothing is read");
         thread::sleep(Duration::from_millis(10));
     }
     served.kill();
