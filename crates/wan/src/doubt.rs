@@ -68,7 +68,10 @@ impl Keeping {
                 .each_ref()
                 .map(|direction| direction.counts.offered - direction.counts.dropped),
             fewest: arrived[0].min(arrived[1]),
-            outpaced: Outpaced::more([(up.outpaced, arrived[0]), (down.outpaced, arrived[1])]),
+            outpaced: [
+                Outpaced { packets: up.outpaced, of: arrived[0] },
+                Outpaced { packets: down.outpaced, of: arrived[1] },
+            ],
         }
     }
 
@@ -78,9 +81,10 @@ impl Keeping {
         if self.overrun > 0 {
             return Some(Doubt::Lost(self.overrun));
         }
-        let Outpaced { packets, of } = self.outpaced;
-        if packets >= OUTPACED_MIN && packets * 2 > of {
-            return Some(Doubt::Outpaced { percent: packets * 100 / of.max(1) });
+        // Each by itself: a direction with few packets says nothing of the other.
+        let is_slow = |way: &&Outpaced| way.packets >= OUTPACED_MIN && way.packets * 2 > way.of;
+        if let Some(Outpaced { packets, of }) = self.outpaced.iter().find(is_slow) {
+            return Some(Doubt::Outpaced { percent: packets * 100 / of.max(&1) });
         }
         let late = self.lateness_median + self.intake_lateness_median;
         let tolerance = ROUND_TRIP_TOLERANCE.max(link.round_trip() / 50);

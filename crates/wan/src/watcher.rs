@@ -38,8 +38,8 @@ pub struct Keeping {
     pub passed: [u64; 2],
     /// Packets that went out in the direction that had fewer: of how many at least the lateness is.
     pub fewest: u64,
-    /// Of the direction of which a larger part took this machine longer than the link's transmitter.
-    pub outpaced: Outpaced,
+    /// What of each direction took this machine longer than the link's transmitter, there and back.
+    pub outpaced: [Outpaced; 2],
 }
 
 /// Packets that took this machine longer than the link's transmitter ([`Statistics::outpaced`](crate::Statistics::outpaced)).
@@ -49,16 +49,6 @@ pub struct Outpaced {
     pub packets: u64,
     /// of so many that went out.
     pub of: u64,
-}
-
-impl Outpaced {
-    /// The larger part of two.
-    pub(crate) fn more(ways: [(u64, u64); 2]) -> Self {
-        let [one, other] = ways.map(|(packets, of)| Self { packets, of });
-        // Of none none are.
-        let product = |packets: u64, of: u64| u128::from(packets) * u128::from(of.max(1));
-        if product(other.packets, one.of) > product(one.packets, other.of) { other } else { one }
-    }
 }
 
 /// Looks at a running network. It keeps the namespaces alive, and not the link.
@@ -117,9 +107,12 @@ impl Watcher {
             let [before, now] = [mark, &now].map(|at| at.counts[way].offered - at.counts[way].dropped);
             now.saturating_sub(before)
         };
-        let outpaced = |way: usize| (now.outpaced[way].saturating_sub(mark.outpaced[way]), ways[way].len());
+        let outpaced = |way: usize| Outpaced {
+            packets: now.outpaced[way].saturating_sub(mark.outpaced[way]),
+            of: ways[way].len(),
+        };
         Ok(Keeping {
-            outpaced: Outpaced::more([outpaced(0), outpaced(1)]),
+            outpaced: [outpaced(0), outpaced(1)],
             passed: [passed(0), passed(1)],
             lateness_median: median(&ways),
             intake_lateness_median: median(&intake),
@@ -156,17 +149,6 @@ pub(crate) fn dropped(namespace: &Namespace, end: End) -> io::Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_direction_with_the_larger_part_is_told() {
-        let of = |ways| {
-            let Outpaced { packets, of } = Outpaced::more(ways);
-            (packets, of)
-        };
-        assert_eq!(of([(900, 1000), (5000, 9000)]), (900, 1000));
-        assert_eq!(of([(0, 0), (1, 9000)]), (1, 9000));
-        assert_eq!(of([(3, 4), (0, 0)]), (3, 4));
-    }
 
     #[test]
     fn what_was_late_before_is_not_late_again() {

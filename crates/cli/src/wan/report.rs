@@ -166,6 +166,11 @@ mod tests {
             says,
             "this machine is too slow for this link: 51 % of the packets of one direction took it longer than the link"
         );
+        // Nearly all of a few acknowledgements hide nothing of the data that goes the other way.
+        let few = Statistics { outpaced: 500, ..statistics(520, 10) };
+        let many = Statistics { outpaced: 1_800_000, ..statistics(2_000_000, 10) };
+        let says = report("rate=400G", [few, many]).doubt;
+        assert!(says.is_some_and(|says| says.contains("90 % of the packets of one direction")));
         let json = serde_json::to_value(&doubted).expect("JSON");
         assert_eq!((&json["up"]["outpaced"], &json["down"]["outpaced"]), (&0.into(), &1010.into()));
     }
