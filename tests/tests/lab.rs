@@ -400,7 +400,14 @@ fn sizes_buffers_packets_and_write_modes_are_set() -> Result<()> {
     let set = ["request_bytes=524288", "tcp_buffer_bytes=65536", "mtu=9000", "write=through"];
     let arguments: Vec<&str> = only.iter().flat_map(|one| ["--only", one]).collect();
     let arguments = [&arguments[..], &set.map(|one| ["--set", one]).concat()].concat();
-    let Some(result) = result_of("dalgic-sweep", &arguments)? else { return Ok(()) };
+    let rate = |result: &Value| result["cells"][0]["measured"].as_f64().unwrap_or_default();
+    let Some(mut result) = result_of("dalgic-sweep", &arguments)? else { return Ok(()) };
+    // A machine that stood still for a moment may carry a tenth of it; not each time.
+    for _ in 0..3 {
+        if rate(&result) <= 0.5 {
+            result = result_of("dalgic-sweep", &arguments)?.context("a network")?;
+        }
+    }
     let cell = &result["cells"][0];
     for (at, one) in (4..).zip(set) {
         let (key, value) = one.split_once('=').context("a setting")?;
@@ -411,7 +418,7 @@ fn sizes_buffers_packets_and_write_modes_are_set() -> Result<()> {
     ensure!(result["link"].as_object().is_some_and(|links| links.len() == 1), "{result}");
     // 64 KiB in 10 ms are all that TCP has under way; 1 KiB, the study's request, would be a fiftieth of that.
     ensure!(cell["model"].as_f64().is_some_and(|model| model > 0.5 && model < 6.6), "{cell}");
-    ensure!(cell["measured"].as_f64().is_some_and(|rate| rate > 0.0 && rate < 9.0), "{cell}");
+    ensure!(cell["measured"].as_f64().is_some_and(|rate| rate > 0.5 && rate < 9.0), "{cell}");
     // A busy machine may be slower by chance.
     ensure!(cell["limit"] == "tcp-window" || cell["measured"].as_f64() < cell["model"].as_f64(), "{cell}");
     // Plain TCP has buffers and packets, and no disk.

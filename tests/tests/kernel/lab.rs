@@ -36,7 +36,7 @@ fn measured(parameters: &[&str]) -> Result<(Value, Value)> {
 
 fn ensure_figure(cell: &Value) -> Result<()> {
     ensure!(cell["measured"].as_f64() > Some(0.0) && cell["unit"] == "MiB/s", "{cell}");
-    // A processor that is emulated is the limit, and where one is not, the link may be;
+    // A processor that is emulated is the limit, and where one is not, the link may be.
     ensure!(cell["limit"] != "unexplained" && cell["published"].is_number(), "{cell}");
     Ok(())
 }
