@@ -197,19 +197,10 @@ impl Question<'_> {
             let needed = most(&|path, rate| each(path).map_or(0.0, |each| rate * 2.0 / each.max(1.0)));
             Change::Connections(needed.ceil().clamp(1.0, f64::from(CONNECTIONS_MAX)) as u16)
         };
-        match limit {
-            Limit::Link => Vec::new(),
+        let cures = match limit {
+            Limit::Link => return Vec::new(),
             Limit::Window => {
-                // The largest of them has to fit.
-                let largest = self.sizes.largest();
-                let burst = largest.min(BURST_BYTES_MAX);
-                let bursts = largest.div_ceil(self.settings.max_burst_length.max(1));
-                vec![
-                    Change::Unasked { first_burst_length: largest.min(FIRST_BURST_BYTES_MAX) },
-                    Change::Burst(burst),
-                    Change::OutstandingR2t(bursts.min(OUTSTANDING_R2T_MAX.into()) as u16),
-                    Change::Window(self.window_for(full)),
-                ]
+                return self.keys().into_iter().chain([Change::Window(self.window_for(full))]).collect();
             }
             Limit::TcpWindow => {
                 // A round trip's worth, and half as much again for what waits in the queue.
@@ -218,7 +209,22 @@ impl Question<'_> {
                 vec![change, connections(NetworkPath::tcp_window_limit)]
             }
             Limit::Loss => vec![connections(NetworkPath::loss_limit)],
-        }
+        };
+        // What limits a mix most may be of one direction, and what it waits for besides of the other.
+        cures.into_iter().chain(self.keys()).collect()
+    }
+
+    /// What makes a write take fewer round trips.
+    fn keys(&self) -> [Change; 3] {
+        // The largest of them has to fit.
+        let largest = self.sizes.largest();
+        let burst = largest.min(BURST_BYTES_MAX);
+        let bursts = largest.div_ceil(self.settings.max_burst_length.max(1));
+        [
+            Change::Unasked { first_burst_length: largest.min(FIRST_BURST_BYTES_MAX) },
+            Change::Burst(burst),
+            Change::OutstandingR2t(bursts.min(OUTSTANDING_R2T_MAX.into()) as u16),
+        ]
     }
 
     /// How many connections would be more than there are, and faster if none waited for another's losses; nothing where they do not wait,
@@ -252,10 +258,30 @@ impl Question<'_> {
         let needed = needed.clamp(1.0, f64::from(WINDOW_MAX)) as u32;
         // Of commands that are not all alike it takes more.
         if self.read_share > 0.0 && self.read_share < 1.0 {
-            needed.max(self.both_ways().commands_for_all(WINDOW_MAX))
+            needed.max(self.commands_for_all())
         } else {
             needed
         }
+    }
+
+    /// How many commands leave nearly all of what the lines let through; where R2Ts that wait keep it from that, how many do without them.
+    fn commands_for_all(&self) -> u32 {
+        let of = |window| {
+            let mut changed = *self;
+            changed.settings.window = window;
+            changed.both_ways()
+        };
+        let first = |is_enough: &dyn Fn(u32) -> bool| {
+            let (mut low, mut high) = (1, WINDOW_MAX);
+            while low < high {
+                let middle = low.midpoint(high);
+                if is_enough(middle) { high = middle } else { low = middle + 1 }
+            }
+            is_enough(low).then_some(low)
+        };
+        first(&|window| of(window).keeps_the_lines_full())
+            .or_else(|| first(&|window| of(window).has_commands_for_all()))
+            .unwrap_or(WINDOW_MAX)
     }
 }
 
@@ -475,6 +501,41 @@ mod tests {
         };
         // 18.7 MB/s in the 53.1 ms that one of the mean size of 56,115 bytes takes.
         assert_eq!((window(&mixed), window(&question())), (Some(23), Some(20)));
+    }
+
+    #[test]
+    fn keys_help_a_mix_whose_losses_have_no_cure() {
+        let sizes = Sizes::one(184_320);
+        let mut mixed = question();
+        (mixed.sizes, mixed.read_share, mixed.settings.window) = (&sizes, 0.02, 15);
+        mixed.settings.initial_r2t = false;
+        mixed.paths = mixed.paths.map(|path| NetworkPath { round_trip: Duration::from_micros(104), ..path });
+        mixed.paths[0].rate_bits_per_s = Some(346e6);
+        (mixed.paths[1].rate_bits_per_s, mixed.paths[1].loss) = (Some(86e9), 1e-6);
+        let advice = advise(&mixed);
+        assert_eq!(advice.limit, Limit::Loss);
+        let [Step { change: Change::Unasked { .. }, bytes_per_s, .. }] = advice.steps[..] else {
+            panic!("{advice:?}")
+        };
+        assert!(bytes_per_s > advice.bytes_per_s * 1.15, "{advice:?}");
+    }
+
+    #[test]
+    fn as_many_commands_are_advised_as_writes_need_that_wait_with_their_r2ts() {
+        let sizes = Sizes::one(1_267_712);
+        let mut mixed = question();
+        (mixed.sizes, mixed.read_share, mixed.settings.initial_r2t) = (&sizes, 0.09, false);
+        mixed.paths = [4.9e9, 80e9].map(|rate| NetworkPath {
+            rate_bits_per_s: Some(rate),
+            round_trip: Duration::from_micros(1837),
+            queue_bytes: Some(48_900_000),
+            ..mixed.paths[0]
+        });
+        let advice = advise(&mixed);
+        // The last 200 KiB of each write are asked for; 32 commands would do if that waited for nobody.
+        let [_, Step { change: Change::Window(36), limit: Limit::Link, .. }] = advice.steps[..] else {
+            panic!("{advice:?}")
+        };
     }
 
     proptest! {

@@ -193,15 +193,14 @@ impl BothWays {
         full.chain(bursts).fold(f64::INFINITY, f64::min)
     }
 
-    /// How many commands leave nearly all of what the lines let through.
-    pub(super) fn commands_for_all(&self, most: u32) -> u32 {
-        let enough = self.line() * ENOUGH;
-        let (mut low, mut high) = (1, most);
-        while low < high {
-            let middle = low + (high - low) / 2;
-            if self.by_commands(middle) < enough { low = middle + 1 } else { high = middle }
-        }
-        low
+    /// Whether the commands leave nearly all of what the lines let through, if no write waited with its R2Ts behind the data of others.
+    pub(super) fn has_commands_for_all(&self) -> bool {
+        self.by_commands(self.commands) >= self.line() * ENOUGH
+    }
+
+    /// Whether they leave nearly all of it, and writes keep it.
+    pub(super) fn keeps_the_lines_full(&self) -> bool {
+        self.by_commands(self.commands) * self.kept >= self.line() * ENOUGH
     }
 
     /// How much longer the round trip of data in a direction is for its acknowledgements wait in the other one, where nearly all comes that
@@ -426,7 +425,8 @@ mod tests {
             assert!(rate >= before, "{queue}: {rate}");
             before = rate;
         }
-        let enough = of(None, 1, 0.9).commands_for_all(4096);
+        let keeps_full = |window: &u32| of(None, *window, 0.9).keeps_the_lines_full();
+        let enough = (1..4096).find(keeps_full).unwrap();
         let reached = of(None, enough, 0.9);
         assert!(reached.expected().0 >= reached.without_commands().0 * ENOUGH);
         assert!(of(None, enough - 1, 0.9).expected().1 == Limit::Window);
