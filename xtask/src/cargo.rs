@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use lunette_tests::process::run_with;
 
+use crate::failures::{FailedTests, Failures, LastLines};
 use crate::report::Tally;
 use crate::workspace::Workspace;
 
@@ -20,24 +21,38 @@ pub(crate) fn cargo(workspace: &Workspace, arguments: &[&str]) -> Command {
 }
 
 /// Runs a command that has no counts of its own: one check, passed or failed.
-pub(crate) fn check(command: &mut Command, limit: Duration) -> Result<Tally> {
-    let finished = run_with(command, limit, |line| println!("{line}"))?;
+pub(crate) fn check(command: &mut Command, limit: Duration, failures: &mut Failures) -> Result<Tally> {
+    let mut last = LastLines::default();
+    let finished = run_with(command, limit, |line| {
+        last.see(line);
+        println!("{line}");
+    })?;
     if !finished.success() {
+        failures.keep(last.text());
         bail!("{}: {}", describe(command), finished.ending());
     }
     Ok(Tally::PASSED)
 }
 
 /// Runs a `cargo test` command. `skips` is the file to which tests append what they skipped.
-pub(crate) fn test(command: &mut Command, limit: Duration, skips: &Path) -> Result<Tally> {
+pub(crate) fn test(
+    command: &mut Command,
+    limit: Duration,
+    skips: &Path,
+    failures: &mut Failures,
+) -> Result<Tally> {
     command.env(lunette_tests::skip::SKIP_FILE, skips);
     let mut tally = Tally::default();
+    let (mut failed, mut last) = (FailedTests::default(), LastLines::default());
     let finished = run_with(command, limit, |line| {
+        failed.see(line, failures);
+        last.see(line);
         if let Some(counts) = parse_result(line) {
             tally.add(counts);
         }
         println!("{line}");
     })?;
+    failed.end(failures);
     let skipped = skip_lines(skips)?;
     for line in &skipped {
         println!("{line}");
@@ -49,7 +64,11 @@ pub(crate) fn test(command: &mut Command, limit: Duration, skips: &Path) -> Resu
     tally.passed = tally.passed.saturating_sub(skipped);
     tally.skipped += skipped;
     if !finished.success() {
-        println!("error: {}: {}", describe(command), finished.ending());
+        if failures.is_empty() {
+            // It did not compile, it crashed, or tests said themselves what was wrong.
+            failures.keep(last.text());
+        }
+        failures.tell(format!("error: {}: {}", describe(command), finished.ending()));
         // A crash or a failed build ends cargo without counts; it is a failure all the same.
         tally.failed = tally.failed.max(1);
     }
@@ -104,7 +123,14 @@ mod tests {
         std::fs::write(&skips, "SKIPPED a: no tool\nSKIPPED a: no file system\n").expect("a file");
         let mut shell = Command::new("sh");
         shell.args(["-c", "echo 'test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured'; exit 101"]);
-        let tally = test(&mut shell, Duration::from_secs(20), &skips).expect("a shell");
+        let mut failures = Failures::default();
+        let tally = test(&mut shell, Duration::from_secs(20), &skips, &mut failures).expect("a shell");
         assert_eq!(tally, Tally { passed: 2, failed: 1, skipped: 1 });
+        assert_eq!(
+            failures.kept()[0],
+            "test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured",
+            "no test said what"
+        );
+        assert!(failures.kept()[1].starts_with("error: sh -c"), "{failures:?}");
     }
 }

@@ -57,13 +57,13 @@ enum Level {
 
 /// The step.
 pub(crate) fn step(workspace: &Workspace, report: &mut Report) {
-    report.step("dependency rules (deny.toml)", || {
+    report.step("dependency rules (deny.toml)", |failures| {
         if lunette_tests::packages::find_program("cargo-deny").is_some() {
             let arguments = ["deny", "--all-features", "check", "licenses", "bans", "sources"];
-            let mut tally = check(&mut cargo(workspace, &arguments), LIMIT)?;
+            let mut tally = check(&mut cargo(workspace, &arguments), LIMIT, failures)?;
             if advisory_database().is_some_and(|path| path.is_dir()) {
                 let arguments = ["deny", "--offline", "check", "advisories"];
-                tally.add(check(&mut cargo(workspace, &arguments), LIMIT)?);
+                tally.add(check(&mut cargo(workspace, &arguments), LIMIT, failures)?);
             }
             return Ok(tally);
         }
@@ -73,9 +73,12 @@ pub(crate) fn step(workspace: &Workspace, report: &mut Report) {
         let faults = enforce(&rules, &workspace.metadata()?.into());
         let mut denied = 0;
         for (level, fault) in &faults {
-            let mark = if *level == Level::Deny { "denied" } else { "warning" };
-            println!("{mark}: {fault}");
-            denied += usize::from(*level == Level::Deny);
+            if *level == Level::Deny {
+                failures.tell(format!("denied: {fault}"));
+                denied += 1;
+            } else {
+                println!("warning: {fault}");
+            }
         }
         Ok(if denied > 0 { Tally::FAILED } else { Tally::PASSED })
     });

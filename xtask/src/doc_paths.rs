@@ -16,13 +16,13 @@ const PAGES: &str = "docs/compliance";
 
 /// The step.
 pub(crate) fn step(workspace: &Workspace, report: &mut Report) {
-    report.step("the pages on compliance against the repository", || {
+    report.step("the pages on compliance against the repository", |failures| {
         let mut is_right = true;
         for page in pages(workspace.root())? {
             let name = page.display();
             let text = fs::read_to_string(workspace.root().join(&page)).with_context(|| name.to_string())?;
             let faults = check(&text, workspace.root());
-            faults.iter().for_each(|fault| println!("{name}: {fault}"));
+            faults.iter().for_each(|fault| failures.tell(format!("{name}: {fault}")));
             is_right &= faults.is_empty();
         }
         Ok(if is_right { Tally::PASSED } else { Tally::FAILED })

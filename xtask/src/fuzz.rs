@@ -8,6 +8,7 @@ use anyhow::{Result, bail};
 use lunette_tests::process::run;
 
 use crate::cargo::check;
+use crate::failures::Failures;
 use crate::report::{Report, Tally};
 use crate::workspace::Workspace;
 
@@ -19,12 +20,14 @@ pub(crate) fn step(workspace: &Workspace, report: &mut Report, seconds: u32, onl
     let targets = match targets(workspace, only) {
         Ok(targets) => targets,
         Err(error) => {
-            report.step("fuzz", || Err(error));
+            report.step("fuzz", |_| Err(error));
             return;
         }
     };
     for target in targets {
-        report.step(&format!("fuzz {target} for {seconds} s"), || fuzz(workspace, &target, seconds));
+        report.step(&format!("fuzz {target} for {seconds} s"), |failures| {
+            fuzz(workspace, &target, seconds, failures)
+        });
     }
 }
 
@@ -68,7 +71,7 @@ fn cargo_fuzz(workspace: &Workspace, arguments: &[&str]) -> Command {
     command
 }
 
-fn fuzz(workspace: &Workspace, target: &str, seconds: u32) -> Result<Tally> {
+fn fuzz(workspace: &Workspace, target: &str, seconds: u32, failures: &mut Failures) -> Result<Tally> {
     let limit = format!("-max_total_time={seconds}");
     // New inputs go to a directory that is not committed; the committed corpus is read only.
     let found = workspace.target_directory()?.join("fuzz-corpus").join(target);
@@ -77,5 +80,5 @@ fn fuzz(workspace: &Workspace, target: &str, seconds: u32) -> Result<Tally> {
     let committed = format!("fuzz/corpus/{target}");
     let arguments = ["run", target, &found, &committed, "--", &limit, "-timeout=10", "-rss_limit_mb=2048"];
     let mut command = cargo_fuzz(workspace, &arguments);
-    check(&mut command, BUILD_LIMIT + Duration::from_secs(u64::from(seconds)))
+    check(&mut command, BUILD_LIMIT + Duration::from_secs(u64::from(seconds)), failures)
 }

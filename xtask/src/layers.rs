@@ -156,16 +156,14 @@ struct Use {
 
 /// The step.
 pub(crate) fn step(workspace: &Workspace, report: &mut Report) {
-    report.step("layers", || {
+    report.step("layers", |failures| {
         let graph = graph(&workspace.metadata()?);
         let mut faults = check(&graph);
         for node in graph.iter().filter(|node| rule(&node.name).is_some_and(|rule| rule.pure)) {
             faults.extend(check_pure_files(node, &workspace.root().join(PURE_CLIPPY)));
         }
-        for fault in &faults {
-            println!("{fault}");
-        }
         if !faults.is_empty() {
+            faults.into_iter().for_each(|fault| failures.tell(fault));
             return Ok(Tally::FAILED);
         }
         println!("{} crates keep their directions", graph.len());

@@ -17,8 +17,8 @@ pub(crate) fn steps(workspace: &Workspace, report: &mut Report) {
 
 /// `cargo fmt --check`: what it would change is printed, nothing is changed.
 pub(crate) fn format(workspace: &Workspace, report: &mut Report) {
-    report.step("rustfmt", || {
-        check(&mut cargo(workspace, &["fmt", "--all", "--check", "--", "--color", "never"]), LIMIT)
+    report.step("rustfmt", |failures| {
+        check(&mut cargo(workspace, &["fmt", "--all", "--check", "--", "--color", "never"]), LIMIT, failures)
     });
 }
 
@@ -26,12 +26,12 @@ pub(crate) fn format(workspace: &Workspace, report: &mut Report) {
 pub(crate) fn clippy(workspace: &Workspace, report: &mut Report) {
     let arguments =
         ["clippy", "--quiet", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"];
-    report.step("clippy", || check(&mut cargo(workspace, &arguments), LIMIT));
+    report.step("clippy", |failures| check(&mut cargo(workspace, &arguments), LIMIT, failures));
 }
 
 /// rustdoc for the workspace's own crates.
 pub(crate) fn documentation(workspace: &Workspace, report: &mut Report) {
     let mut command = cargo(workspace, &["doc", "--quiet", "--workspace", "--all-features", "--no-deps"]);
     command.env("RUSTDOCFLAGS", "-D warnings");
-    report.step("rustdoc", || check(&mut command, LIMIT));
+    report.step("rustdoc", |failures| check(&mut command, LIMIT, failures));
 }

@@ -12,6 +12,7 @@ mod cargo;
 mod conformance;
 mod deny;
 mod doc_paths;
+mod failures;
 mod fuzz;
 mod lab;
 mod layers;

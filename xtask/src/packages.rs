@@ -10,6 +10,7 @@ use lunette_tests::packages::{
 use lunette_tests::skip::is_ci;
 
 use crate::cargo::check;
+use crate::failures::Failures;
 use crate::report::{Report, Tally};
 
 const LIMIT: Duration = Duration::from_secs(10 * 60);
@@ -17,7 +18,7 @@ const LIMIT: Duration = Duration::from_secs(10 * 60);
 /// The step. Under `CI=true` a missing package is a failure; elsewhere the tests that need it skip, each with its reason.
 /// Those of the virtual machine and the servers of files may be missing everywhere.
 pub(crate) fn step(report: &mut Report) {
-    report.step("Debian packages", || match present(PACKAGES, true)? {
+    report.step("Debian packages", |_| match present(PACKAGES, true)? {
         absent if absent.is_empty() => Ok(Tally::PASSED),
         absent if is_ci() => {
             bail!("packages that the tests need are missing; {}", advice(&absent));
@@ -33,7 +34,7 @@ pub(crate) fn step(report: &mut Report) {
 }
 
 fn optional(report: &mut Report, whose: &str, packages: &[Package], may_install: bool) {
-    report.step(&format!("Debian packages: {whose}"), || {
+    report.step(&format!("Debian packages: {whose}"), |_| {
         match present(packages, may_install) {
             Ok(absent) if absent.is_empty() => return Ok(Tally::PASSED),
             Ok(absent) => println!("SKIPPED {whose}. To have them tested, {}", advice(&absent)),
@@ -70,7 +71,8 @@ fn install(names: &[&str]) -> Result<()> {
     let apt_get = |arguments: &[&str]| {
         let mut command = Command::new("apt-get");
         command.args(arguments).env("DEBIAN_FRONTEND", "noninteractive");
-        check(&mut command, LIMIT)
+        // The first of them may fail: what it says is in the log, and the last one says it again.
+        check(&mut command, LIMIT, &mut Failures::default())
     };
     let mut install = vec!["install", "-y", "--no-install-recommends"];
     install.extend(names);

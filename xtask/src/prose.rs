@@ -17,15 +17,16 @@ const BUILT: &str = "CACHEDIR.TAG";
 
 /// The step.
 pub(crate) fn step(workspace: &Workspace, report: &mut Report) {
-    report.step("lines of prose", || {
+    report.step("lines of prose", |failures| {
         let mut is_right = true;
         for path in files(workspace.root())? {
             let name = path.strip_prefix(workspace.root()).unwrap_or(&path).display();
             let text = fs::read_to_string(&path).with_context(|| name.to_string())?;
             let is_markdown = path.extension().is_some_and(|extension| extension == "md");
             let long = if is_markdown { of_markdown(&text) } else { of_rust(&text) };
-            long.iter()
-                .for_each(|line| println!("{name}:{line}: longer than {COLUMNS_MAX} columns: break it"));
+            for line in &long {
+                failures.tell(format!("{name}:{line}: longer than {COLUMNS_MAX} columns: break it"));
+            }
             is_right &= long.is_empty();
         }
         Ok(if is_right { Tally::PASSED } else { Tally::FAILED })

@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
+use crate::failures::Failures;
+
 /// How many tests passed, failed and were skipped.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
@@ -39,6 +41,7 @@ struct Step {
     name: String,
     elapsed: Duration,
     tally: Tally,
+    failures: Failures,
 }
 
 /// Runs steps and remembers how each went.
@@ -53,16 +56,17 @@ impl Report {
 
     /// Runs one step. An error is printed and counted as one failure; later steps still run, so that one run shows all
     /// that is wrong. Returns true if nothing failed in it.
-    pub(crate) fn step(&mut self, name: &str, body: impl FnOnce() -> Result<Tally>) -> bool {
+    pub(crate) fn step(&mut self, name: &str, body: impl FnOnce(&mut Failures) -> Result<Tally>) -> bool {
         println!("\n==> {name}");
         let start = Instant::now();
-        let tally = body().unwrap_or_else(|error| {
-            println!("error: {error:#}");
+        let mut failures = Failures::default();
+        let tally = body(&mut failures).unwrap_or_else(|error| {
+            failures.tell(format!("error: {error:#}"));
             Tally::FAILED
         });
         let elapsed = start.elapsed();
         println!("<== {name}: {tally} ({:.1} s)", elapsed.as_secs_f64());
-        self.steps.push(Step { name: name.to_owned(), elapsed, tally });
+        self.steps.push(Step { name: name.to_owned(), elapsed, tally, failures });
         tally.failed == 0
     }
 
@@ -75,14 +79,15 @@ impl Report {
         total
     }
 
-    /// Prints one line a step (if there were several) and, last and alone on its line, the sum. Nothing may be printed
-    /// after it. Returns true if nothing failed.
+    /// Prints, if there were several steps, what failed once more and a line for each of them; and last, alone on its line, the sum.
+    /// Nothing may be printed after it. Returns true if nothing failed.
     ///
     /// # Errors
     /// Standard output is gone.
     pub(crate) fn finish(&self) -> Result<bool> {
         println!();
         if self.steps.len() > 1 {
+            self.steps.iter().for_each(|step| step.failures.repeat(&step.name));
             for step in &self.steps {
                 let mark = if step.tally.failed > 0 { "FAILED" } else { "ok" };
                 println!("{:>8.1} s  {mark:<6}  {}: {}", step.elapsed.as_secs_f64(), step.name, step.tally);
@@ -104,8 +109,8 @@ mod tests {
     #[test]
     fn sums_steps_and_counts_an_error_as_one_failure() {
         let mut report = Report::new();
-        assert!(report.step("good", || Ok(Tally { passed: 3, failed: 0, skipped: 2 })));
-        assert!(!report.step("bad", || bail!("broken")));
+        assert!(report.step("good", |_| Ok(Tally { passed: 3, failed: 0, skipped: 2 })));
+        assert!(!report.step("bad", |_| bail!("broken")));
         assert_eq!(report.total(), Tally { passed: 3, failed: 1, skipped: 2 });
         assert!(!report.finish().expect("an open standard output"));
     }

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, ensure};
 use lunette_tests::process;
 
 use crate::cargo::{cargo, check, test};
+use crate::failures::Failures;
 use crate::report::{Report, Tally};
 use crate::vm::Images;
 use crate::workspace::Workspace;
@@ -26,8 +27,8 @@ const CRASH_ROUND_LIMIT: Duration = Duration::from_secs(30);
 /// Builds the binary as users build it; returns where it is, or nothing after a failure, which the report has.
 pub(crate) fn build(workspace: &Workspace, report: &mut Report) -> Option<PathBuf> {
     let mut binary = None;
-    report.step("release build", || {
-        let tally = check(&mut build_command(workspace), BUILD_LIMIT)?;
+    report.step("release build", |failures| {
+        let tally = check(&mut build_command(workspace), BUILD_LIMIT, failures)?;
         binary = Some(built(workspace, "lunette")?);
         Ok(tally)
     });
@@ -95,17 +96,17 @@ fn built_in(target_directory: &Path, program: &str) -> Result<PathBuf> {
 
 /// Unit and property tests of every crate.
 pub(crate) fn unit(workspace: &Workspace, report: &mut Report, binary: &Path) {
-    report.step("unit and property tests", || {
-        run(workspace, binary, &["--workspace", "--exclude", "lunette-tests"], &[], TEST_LIMIT)
+    report.step("unit and property tests", |failures| {
+        run(workspace, binary, &["--workspace", "--exclude", "lunette-tests"], &[], TEST_LIMIT, failures)
     });
 }
 
 /// The unit and property tests of every crate once more, optimised, with `times` as many cases of each property.
 pub(crate) fn properties(workspace: &Workspace, report: &mut Report, binary: &Path, times: u32) {
-    report.step(&format!("property tests, {times} times the cases"), || {
+    report.step(&format!("property tests, {times} times the cases"), |failures| {
         let arguments = ["--release", "--workspace", "--exclude", "lunette-tests"];
         let environment = [("LUNETTE_CASES_TIMES", times.to_string())];
-        run(workspace, binary, &arguments, &environment, PROPERTIES_LIMIT)
+        run(workspace, binary, &arguments, &environment, PROPERTIES_LIMIT, failures)
     });
 }
 
@@ -117,18 +118,21 @@ pub(crate) fn peers(
     images: &Images,
     filter: Option<&str>,
 ) {
-    report.step("tests across crates: peers, crashes, hostile input, fuzz corpus, virtual machine", || {
-        let mut arguments = vec!["--package", "lunette-tests"];
-        arguments.extend(filter);
-        run(workspace, binary, &arguments, images, PEERS_LIMIT)
-    });
+    report.step(
+        "tests across crates: peers, crashes, hostile input, fuzz corpus, virtual machine",
+        |failures| {
+            let mut arguments = vec!["--package", "lunette-tests"];
+            arguments.extend(filter);
+            run(workspace, binary, &arguments, images, PEERS_LIMIT, failures)
+        },
+    );
 }
 
 /// The tests in the virtual machine.
 pub(crate) fn vm(workspace: &Workspace, report: &mut Report, binary: &Path, images: &Images) {
-    report.step("tests in the virtual machine", || {
+    report.step("tests in the virtual machine", |failures| {
         let arguments = ["--package", "lunette-tests", "--test", "kernel"];
-        run(workspace, binary, &arguments, images, TEST_LIMIT)
+        run(workspace, binary, &arguments, images, TEST_LIMIT, failures)
     });
 }
 
@@ -143,10 +147,17 @@ pub(crate) fn crash(
     let seed = seed.map(|seed| ("LUNETTE_CRASH_SEED", seed.to_string()));
     let environment: Vec<_> =
         std::iter::once(("LUNETTE_CRASH_ROUNDS", rounds.to_string())).chain(seed).collect();
-    report.step(&format!("crash test, {rounds} rounds in each mode"), || {
+    report.step(&format!("crash test, {rounds} rounds in each mode"), |failures| {
         let arguments = ["--package", "lunette-tests", "--test", "crash", "--", "--nocapture"];
         // Two modes, and time to compile.
-        run(workspace, binary, &arguments, &environment, TEST_LIMIT + CRASH_ROUND_LIMIT * rounds * 2)
+        run(
+            workspace,
+            binary,
+            &arguments,
+            &environment,
+            TEST_LIMIT + CRASH_ROUND_LIMIT * rounds * 2,
+            failures,
+        )
     });
 }
 
@@ -157,11 +168,12 @@ fn run(
     arguments: &[&str],
     environment: &[(&str, String)],
     limit: Duration,
+    failures: &mut Failures,
 ) -> Result<Tally> {
     let scratch = tempfile::tempdir()?;
     let mut command = cargo(workspace, &["test", "--no-fail-fast"]);
     command.args(arguments);
     command.env(lunette_tests::lunette::BINARY, binary);
     command.envs(environment.iter().map(|(name, value)| (name, value)));
-    test(&mut command, limit, &scratch.path().join("skips"))
+    test(&mut command, limit, &scratch.path().join("skips"), failures)
 }

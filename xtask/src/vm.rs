@@ -66,7 +66,7 @@ pub(crate) fn images(workspace: &Workspace, report: &mut Report) -> Images {
 
 fn image(workspace: &Workspace, report: &mut Report, recipe: &Recipe) -> Option<(&'static str, String)> {
     let mut image = None;
-    report.step(&format!("image of the virtual machine ({})", recipe.suite), || {
+    report.step(&format!("image of the virtual machine ({})", recipe.suite), |_| {
         match find_or_build(workspace, recipe) {
             Ok(directory) => {
                 println!("{}", directory.display());

@@ -158,7 +158,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool> {
 
 /// The step of `cargo xtask test`.
 pub(crate) fn step(workspace: &Workspace, report: &mut Report) {
-    report.step("instructions for each command, by valgrind", || {
+    report.step("instructions for each command, by valgrind", |failures| {
         if find_program("valgrind").is_none() {
             let package = package_of("valgrind").unwrap_or("valgrind");
             ensure!(!is_ci(), "valgrind is not installed (Debian package {package})");
@@ -176,7 +176,11 @@ pub(crate) fn step(workspace: &Workspace, report: &mut Report) {
         };
         let counted = count(&lunette, &generator, None)?;
         let changes = tell(&before, &counted);
-        let failed = changes.iter().filter(|change| change.is_failure).count() as u64;
+        let mut failed = 0;
+        for change in changes.into_iter().filter(|change| change.is_failure) {
+            failures.keep(change.text);
+            failed += 1;
+        }
         Ok(Tally { passed: (counted.len() as u64).saturating_sub(failed), failed, skipped: 0 })
     });
 }

@@ -12,7 +12,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
@@ -22,12 +22,15 @@ use lunette_tests::packages::{find_program, package_of};
 use lunette_tests::process::{Finished, run};
 use lunette_tests::skip::is_ci;
 
+use crate::failures::Failures;
 use crate::report::{Report, Tally};
 use crate::workspace::Workspace;
 use output::{Outcome, parse};
 use plan::{Case, Expected, Plan};
 
 const TOOL: &str = "iscsi-test-cu";
+/// How a line about a test that failed begins.
+const FAILED: &str = "FAILED";
 const LIST_LIMIT: Duration = Duration::from_secs(30);
 /// Who reaches a unit behind CHAP, and by what.
 const USER: &str = "conformance";
@@ -70,7 +73,7 @@ impl Options {
 
 /// The step. `binary` may be missing only for a foreign target.
 pub(crate) fn step(workspace: &Workspace, report: &mut Report, binary: Option<&Path>, options: &Options) {
-    report.step("conformance: iscsi-test-cu --dataloss --allow-sanitize", || {
+    report.step("conformance: iscsi-test-cu --dataloss --allow-sanitize", |failures| {
         if find_program(TOOL).is_none() {
             let package = package_of(TOOL).unwrap_or_default();
             ensure!(!is_ci(), "{TOOL} is not installed (Debian package {package})");
@@ -100,13 +103,14 @@ pub(crate) fn step(workspace: &Workspace, report: &mut Report, binary: Option<&P
         }
         let binary = binary.context("no binary to test")?;
         let next = AtomicUsize::new(0);
+        let failures = Mutex::new(failures);
         let results = std::thread::scope(|scope| {
             let work = || -> Result<Tally> {
                 let mut tally = Tally::default();
                 while let number = next.fetch_add(1, Ordering::Relaxed)
                     && number < plan.units.len()
                 {
-                    tally.add(test_unit(&plan, number, &cases, options, binary)?);
+                    tally.add(test_unit(&plan, number, &cases, options, binary, &failures)?);
                 }
                 Ok(tally)
             };
@@ -121,7 +125,14 @@ pub(crate) fn step(workspace: &Workspace, report: &mut Report, binary: Option<&P
 }
 
 /// Tests one unit, and says so when that is over.
-fn test_unit(plan: &Plan, number: usize, cases: &[Case], options: &Options, binary: &Path) -> Result<Tally> {
+fn test_unit(
+    plan: &Plan,
+    number: usize,
+    cases: &[Case],
+    options: &Options,
+    binary: &Path,
+    failures: &Mutex<&mut Failures>,
+) -> Result<Tally> {
     let cases: Vec<Case> = cases.iter().filter(|case| case.unit == number).cloned().collect();
     if cases.is_empty() {
         return Ok(Tally::default());
@@ -145,6 +156,9 @@ fn test_unit(plan: &Plan, number: usize, cases: &[Case], options: &Options, bina
     let mut lines = Vec::new();
     let result = run_cases(plan, &cases, options, &url, &mut |line| lines.push(line));
     println!("{}", lines.join("\n"));
+    for failed in lines.into_iter().filter(|line| line.starts_with(FAILED)) {
+        failures.lock().unwrap_or_else(PoisonError::into_inner).keep(failed);
+    }
     let tally = result?;
     target.stop().context("the target after the conformance run")?;
     Ok(tally)
@@ -218,12 +232,12 @@ fn judge(case: &Case, outcome: &Outcome, foreign: bool) -> (Tally, &'static str,
         }
         (Outcome::Skipped(said), Expected::Pass) if foreign => (Tally::SKIPPED, "skipped", said.clone()),
         (Outcome::Skipped(said), _) => {
-            (Tally::FAILED, "FAILED", format!("skipped, and {} has no reason for it: {said}", plan::FILE))
+            (Tally::FAILED, FAILED, format!("skipped, and {} has no reason for it: {said}", plan::FILE))
         }
         (Outcome::Passed, Expected::Skip(reason) | Expected::ToolFault { reason, .. }) => {
-            (Tally::FAILED, "FAILED", format!("passed, but {} says it does not: {reason}", plan::FILE))
+            (Tally::FAILED, FAILED, format!("passed, but {} says it does not: {reason}", plan::FILE))
         }
-        (Outcome::Failed(why), _) => (Tally::FAILED, "FAILED", why.clone()),
+        (Outcome::Failed(why), _) => (Tally::FAILED, FAILED, why.clone()),
     }
 }
 
