@@ -9,6 +9,7 @@ mod access;
 mod admission;
 mod attempts;
 pub mod config;
+mod crowd;
 mod failure;
 mod handle;
 mod isns;

@@ -18,6 +18,7 @@ use tracing::{error, info, warn};
 use crate::admission::{Changing, Discovery};
 use crate::attempts::Attempts;
 use crate::config::{Config, Reactors};
+use crate::crowd::Crowd;
 use crate::failure::{StartError, StopError};
 use crate::handle::ServerHandle;
 use crate::isns::Registrars;
@@ -62,6 +63,7 @@ pub(crate) struct Shared {
     pub(crate) stop_now: AtomicBool,
     /// Reactors that have nothing left since they were told to drain.
     pub(crate) reactors_idle: AtomicUsize,
+    pub(crate) crowd: Crowd,
 }
 
 /// A running target.
@@ -149,6 +151,7 @@ impl Server {
             isns_stops: config.isns.servers.iter().map(|_| Mailbox::new()).collect::<io::Result<_>>()?,
             stop_now: AtomicBool::new(false),
             reactors_idle: AtomicUsize::new(0),
+            crowd: Crowd::of(count),
         });
         let listener_stop = Arc::new(Mailbox::new()?);
         let listener = Listener {

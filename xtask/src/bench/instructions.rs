@@ -225,11 +225,15 @@ fn read(path: &Path) -> Result<Kept> {
 fn circumstances() -> Circumstances {
     // valgrind shows one of two processors, whatever the real one is: with AVX2 or without.
     let has = |flag: &str| file_line("/proc/cpuinfo", "flags").split(' ').any(|found| found == flag);
+    let avx2 = if has("avx2") { ", AVX2" } else { "" };
+    // A target sends in parts where there are several.
+    let is_alone = std::thread::available_parallelism().is_ok_and(|count| count.get() == 1);
+    let alone = if is_alone { ", one processor" } else { "" };
     Circumstances {
         rustc: rustc(),
         valgrind: version("valgrind", "--version"),
         libc: first_line(Command::new("getconf").arg("GNU_LIBC_VERSION")),
-        processor: format!("{}{}", std::env::consts::ARCH, if has("avx2") { ", AVX2" } else { "" }),
+        processor: [std::env::consts::ARCH, avx2, alone].concat(),
     }
 }
 

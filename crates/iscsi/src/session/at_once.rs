@@ -53,6 +53,14 @@ impl<D: Share> Session<D> {
         is_deliverable.then_some(Deliverable { connection: at })
     }
 
+    /// Statuses that a connection was sent and has not acknowledged (ExpStatSN, RFC 7143, 11.4.5): while its commands end as they come,
+    /// as many as its initiator had under way when it sent the last one. 0 if it is gone.
+    #[must_use]
+    pub fn unacknowledged_statuses(&self, cid: Cid) -> u32 {
+        let connection = self.connections.iter().find(|of| of.cid == cid);
+        connection.map_or(0, |of| of.peek_stat_sn().since(of.acknowledged()))
+    }
+
     /// What the next task will be called: for what has to be named before it is one.
     #[must_use]
     pub fn next_task(&self) -> TaskId {

@@ -13,9 +13,11 @@ use lunette_wire::{BHS_LENGTH, Bhs, Cid, LunField, Opcode};
 
 use super::Reactor;
 use super::commands::store_tag;
-use super::connection::Connection;
+use super::connection::{Connection, Stage};
 use super::cut_through::SEGMENT_BYTES_MIN;
+use super::parts::Parts;
 use super::waiting::attribute;
+use crate::crowd::LOOK_EVERY;
 use crate::task_times::{SessionName, TaskName, Watch};
 
 /// Longer transfers take the long way: beside their bytes a task costs nothing, and reads are sent from the page cache there
@@ -189,8 +191,30 @@ impl Reactor {
         if !std::mem::replace(&mut connection.is_dirty, true) {
             self.dirty.push(connection.token.index);
         }
-        connection.send_early(self.company.send_limit());
+        if pdu.read && self.parts.is_full(self.unparsed.bytes) {
+            connection.send_part(self.company.send_limit());
+        } else {
+            connection.send_early(self.company.send_limit());
+        }
         AtOnce::Taken
+    }
+
+    /// Parts of the answers to what a connection has brought.
+    pub(super) fn parts_for(&mut self, index: usize, bytes: &[u8]) -> Parts {
+        let (leaves_a_processor, seen) = &mut self.leaves_a_processor;
+        if self.now.saturating_sub(*seen) >= LOOK_EVERY {
+            (*leaves_a_processor, *seen) = (self.shared.crowd.leaves_a_processor(self.index), self.now);
+        }
+        if bytes.len() < Parts::BYTES_MIN || !*leaves_a_processor {
+            return Parts::default();
+        }
+        let Some(connection) = self.connections.get(index) else { return Parts::default() };
+        let Stage::FullFeature { session, cid } = connection.stage else { return Parts::default() };
+        let Some(session) = self.sessions.get(session) else { return Parts::default() };
+        // Of several each is answered while the others wait anyway.
+        let is_alone = session.links.len() == 1 && !self.company.is_shared();
+        let under_way = session.core.unacknowledged_statuses(cid) as usize;
+        Parts::of(is_alone, under_way)
     }
 
     /// A command has to wait for its store, which may have some of its data; or it is a write that has been done, and what happened

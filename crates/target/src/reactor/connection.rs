@@ -189,6 +189,8 @@ pub(super) struct Connection {
     pub(super) stage: Stage,
     pub(super) receiver: Receiver,
     pub(super) transmitter: Transmitter,
+    /// Why nothing more can be sent, until that is dealt with.
+    send_failure: Option<SendError>,
     pub(super) digests: Digests,
     /// The longest data segment that is taken in full feature phase, in bytes: what was declared to the initiator.
     pub(super) segment_max: u32,
@@ -238,6 +240,7 @@ impl Connection {
             stage: Stage::Login(Box::new(new_login(shared, group, segment_max)?)),
             receiver: Receiver::default(),
             transmitter: Transmitter::default(),
+            send_failure: None,
             digests: Digests::default(),
             segment_max,
             closing: None,
@@ -350,12 +353,18 @@ impl Connection {
         }
     }
 
-    /// Sends before the turn ends if that pays; see [`Transmitter::is_eager`]. A failure shows again, and is dealt with, when the turn's
-    /// answers are sent.
+    /// Sends before the turn ends if that pays; see [`Transmitter::is_eager`].
     #[inline]
     pub(super) fn send_early(&mut self, limit: SendLimit) {
         if self.transmitter.is_eager() {
-            let _ = self.send(limit);
+            self.send_part(limit);
+        }
+    }
+
+    /// Sends what there is of a turn's answers ([`super::parts`]). A failure is dealt with when the rest of them is to be sent.
+    pub(super) fn send_part(&mut self, limit: SendLimit) {
+        if self.send_failure.is_none() && !self.transmitter.is_blocked() {
+            self.send_failure = self.send(limit).err();
         }
     }
 
@@ -371,6 +380,10 @@ impl Connection {
     /// The same, and asks epoll for what is to be waited for.
     pub(super) fn flush(&mut self, epoll: &impl AsFd, limit: SendLimit) -> Result<(), Disconnect> {
         self.is_dirty = false;
+        // The next one would say something else: a connection that was reset is a broken pipe from then on.
+        if let Some(failure) = self.send_failure.take() {
+            return Err(failure.into());
+        }
         let progress = self.send(limit).map_err(Disconnect::from)?;
         if progress == Progress::Everything {
             self.shut()?;

@@ -25,6 +25,7 @@ mod landing;
 mod login;
 mod management;
 mod pace;
+mod parts;
 mod pending;
 mod preempt;
 mod probe;
@@ -190,6 +191,10 @@ pub(crate) struct Reactor {
     pdus: usize,
     /// Commands of the bytes being parsed that may still be ended at once.
     at_once_left: u16,
+    /// When, while these bytes are parsed, the answers so far go out.
+    parts: parts::Parts,
+    /// A processor is left for an initiator on this machine, as was seen then.
+    leaves_a_processor: (bool, Duration),
     /// How much text the bytes being parsed may still have answered, in bytes.
     text_left_bytes: usize,
     /// Of these bytes, those behind the PDU that is looked at.
@@ -266,6 +271,8 @@ impl Reactor {
             paced: Paced::default(),
             pdus: 0,
             at_once_left: 0,
+            parts: parts::Parts::default(),
+            leaves_a_processor: (false, Duration::ZERO),
             text_left_bytes: 0,
             unparsed: at_once::Unparsed::default(),
             io,
@@ -454,7 +461,7 @@ impl Reactor {
         }
     }
 
-    /// Sends what the turn has brought, one vectored write a connection.
+    /// Sends what is left of the answers that the turn has brought, with one vectored write a connection.
     fn send_answers(&mut self) {
         self.unsent = Unanswered::default();
         let mut dirty = std::mem::take(&mut self.dirty);

@@ -229,6 +229,7 @@ impl Reactor {
         (at_once_left, may_wait): (u16, bool),
     ) -> Result<usize, Disconnect> {
         self.at_once_left = at_once_left;
+        self.parts = self.parts_for(index, bytes);
         self.text_left_bytes = OWNED_BYTES_MAX;
         self.has_cut_through = false;
         let shared = if may_wait { self.session_to_wait_for(index) } else { None };

@@ -57,6 +57,18 @@ fn a_command_is_numbered_and_answered_as_if_it_had_been_a_task() {
     assert!(bench.outbox.events.is_empty() && bench.outbox.pdus.is_empty());
 }
 
+/// Who has three under way sends each with what it had seen of the answers to those before (11.3.5).
+#[test]
+fn statuses_are_unacknowledged_until_a_later_command_has_seen_them() {
+    let mut bench = Bench::new(SessionType::Normal);
+    assert_eq!(bench.session.unacknowledged_statuses(CID), 0);
+    for (cmd_sn, seen, under_way) in [(1, 1, 1), (2, 1, 2), (3, 1, 3), (4, 2, 3), (5, 3, 3), (6, 3, 4)] {
+        bench.answer(&ScsiCommand { exp_stat_sn: StatSn(seen), ..read(cmd_sn) }, 0, 512);
+        assert_eq!(bench.session.unacknowledged_statuses(CID), under_way, "behind command {cmd_sn}");
+    }
+    assert_eq!(bench.session.unacknowledged_statuses(Cid(7)), 0, "no connection of the session");
+}
+
 /// What the session has to keep, to order, or to reject takes the way of tasks.
 #[test]
 fn what_has_to_be_a_task_is_not_taken() {
