@@ -183,14 +183,17 @@ fn where_no_target_can_be_had_any_more_its_cells_have_failed() -> Result<()> {
 #[test]
 fn a_target_that_nobody_has_asked_for_is_left_out_when_it_fails() {
     need_programs!("tgtd", "tgtadm");
-    left_out().expect("a study without it");
+    // Where this machine stands still between what is seen and the kill, tgtd has been measured by then; not each time.
+    let is_left_out = (0..3).any(|_| left_out().expect("a study"));
+    assert!(is_left_out, "it was killed too late three times");
 }
 
-fn left_out() -> Result<()> {
+/// Says whether tgtd was killed before all of it was measured.
+fn left_out() -> Result<bool> {
     let only = ["--only", "profile=max-iops", "--only", "frames=standard", "--only", "initiator=physical"];
     let mut running = Running::start(binary(), "trinkle-profiles", &only)?;
     let Some(peer) = running.until("a session", |study| target_with_session(study, "tgtd"))? else {
-        return running.lacking();
+        return running.lacking().map(|()| true);
     };
     kill(peer)?;
     let Ended { status, said, result, .. } = running.end("trinkle-profiles")?;
@@ -200,11 +203,14 @@ fn left_out() -> Result<()> {
         parameters.filter(|pair| pair[0] == "target").find_map(|pair| Some(pair[1].as_str()?.to_owned()))
     };
     let targets: Vec<_> = list(&result, "cells")?.iter().filter_map(target).collect();
+    if !said.contains("is left out: ") && targets.contains(&"tgtd".to_owned()) {
+        return Ok(false);
+    }
     ensure!(targets.contains(&"lunette".to_owned()) && !targets.contains(&"tgtd".to_owned()), "{targets:?}");
     let told = "tgtd, which nobody has asked for, is left out, for it has failed: ";
     ensure!(result["differs"].as_str().is_some_and(|differs| differs.contains(told)), "{result}");
     ensure!(result["targets"]["tgtd"].is_null() && said.contains("tgtd is left out: "), "{said} {result}");
-    Ok(())
+    Ok(true)
 }
 
 #[test]
