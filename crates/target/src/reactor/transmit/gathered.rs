@@ -44,9 +44,21 @@ const DIGESTED_MAX: usize = 8;
 /// Header, data, and what follows the data.
 const PARTS: usize = 3;
 
+/// What the room begins at a multiple of, as the page cache's pages do. Where a processor copies string instructions fast (FSRM), but to
+/// a place that is 1 to 31 bytes beyond where it copies from, modulo 4096, at a sixth of that speed, the 16 bytes by which a general
+/// allocator misses that are just wrong (docs/decisions/0011).
+const ROOM_ALIGNMENT: usize = 4096;
+
 thread_local! {
     /// Where data is read to that has a digest. Nothing is in it between two writes.
     static ROOM: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The part of the room's memory that is used.
+fn aligned(memory: &mut Vec<u8>) -> &mut [u8] {
+    memory.resize(DIGESTED_BYTES_MAX + ROOM_ALIGNMENT, 0);
+    let begin = memory.as_ptr().align_offset(ROOM_ALIGNMENT).min(ROOM_ALIGNMENT);
+    &mut memory[begin..][..DIGESTED_BYTES_MAX]
 }
 
 /// A PDU's data that is digested as it goes out, as far as one write has it.
@@ -314,13 +326,13 @@ pub(super) fn send_digested(
     bytes_max: usize,
     digest: Crc32c,
 ) -> ((usize, Result<usize, SendError>), Crc32c) {
-    ROOM.with_borrow_mut(|room| {
-        room.resize(DIGESTED_BYTES_MAX, 0);
+    ROOM.with_borrow_mut(|memory| {
         let lent = [const { OnceCell::new() }; LENT_MAX];
         let places = [const { OnceCell::new() }; DIGESTED_MAX];
         let mut slices = [IoSlice::new(&[]); SLICES_MAX];
         let bytes_max = bytes_max.min(DIGESTED_BYTES_MAX + AROUND_BYTES_MAX);
         let mut gathered = Gathered::new(&mut slices, &lent, bytes_max);
+        let room = aligned(memory);
         gathered.late = Late { places: &places, room, digest: Some(digest.clone()), ..Late::default() };
         gathered.gather(queue, sent);
         if gathered.offered == 0 {
