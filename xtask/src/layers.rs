@@ -100,6 +100,7 @@ const RULES: &[Rule] = &[
             "lunette-scsi",
             "lunette-block",
             "lunette-wire",
+            "lunette-wan",
             "lunette-cases",
             "lunette-skip",
         ],

@@ -1,11 +1,14 @@
 //! Many commands in one segment of TCP (4.2.2.1): each is answered for itself, once, with its own data.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::thread;
 
 use lunette_tests::in_process::InProcess;
 use lunette_tests::initiator::LoginOptions;
 use lunette_tests::random::{Random, fresh_seed};
 use lunette_tests::raw::{BLOCK_BYTES, Raw, read, write};
+use lunette_wan::tcp_connections;
 use lunette_wire::frame::Digests;
 use lunette_wire::initiator::{NopOut, ScsiCommand};
 use lunette_wire::target::Residual;
@@ -184,4 +187,49 @@ fn whatever_comes_together_is_answered_one_by_one() {
         expect_on_disk(&mut session, 0, &disk);
         target.wait_for_its_buffers();
     }
+}
+
+/// How often the target has written to the one connection to its portal, as far as TCP tells: each write is a segment where it is shorter
+/// than one, and nothing is lost over loopback.
+fn segments_sent(portal: SocketAddr) -> u32 {
+    let connections = tcp_connections().expect("what the kernel knows of its connections");
+    let mut own = connections.iter().filter(|connection| connection.local_port == portal.port());
+    own.next().expect("a connection to the portal").delivered
+}
+
+/// docs/decisions/0049.
+#[test]
+fn short_reads_that_come_together_are_answered_in_parts_where_many_are_under_way() {
+    const TRIES: usize = 20;
+    if thread::available_parallelism().is_ok_and(|processors| processors.get() < 2) {
+        return lunette_skip::record_lacking("a single processor, which leaves none for an initiator");
+    }
+    let target = InProcess::start(&[DISK]);
+    let mut session = target.session(1);
+    let mut segments_for = |reads: u64| {
+        let before = segments_sent(target.portal());
+        let mut batch = Batch {
+            session: &mut session,
+            bytes: Vec::new(),
+            expected: BTreeMap::new(),
+            uses: vec![Use::None; SPAN_BLOCKS],
+        };
+        for lba in 0..reads {
+            let data = Expected::Data(vec![0; BLOCK_BYTES], Residual::None);
+            batch.command(&read(0, lba, 1), &[], data);
+        }
+        batch.run("reads");
+        segments_sent(target.portal()) - before
+    };
+    // How many are under way the target knows of the batch before. What a busy machine delays may come in several pieces.
+    let mut seen = Vec::new();
+    let mut all_seen = |reads: u64, wanted: u32| {
+        let is_seen = (0..TRIES).any(|_| {
+            seen.push((reads, segments_for(reads)));
+            seen.last() == Some(&(reads, wanted))
+        });
+        assert!(is_seen, "{reads} reads in {wanted} parts, not as (reads, parts) {seen:?}");
+    };
+    all_seen(32, 3);
+    all_seen(7, 1);
 }
