@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use lunette_wan::{End, FAR, NEAR, Namespace};
 use rustix::fs::{Access, access};
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 use super::files::{joined, lacks_programs};
 use super::peer::command;
@@ -151,7 +152,7 @@ impl Guest {
             fs::write(directory.path().join("script"), &text).map_err(&failed)?;
             let mut qemu = qemu(&image, directory.path(), mtu);
             let machine = own.spawn_mortal(&mut qemu).map_err(LabError::system("a virtual machine"))?;
-            let mut guest = Self::of(machine, directory);
+            let guest = Self::of(machine, directory);
             guest.wait_until_told(BOOTED, BOOT_PATIENCE)?;
             Ok(guest)
         })?;
@@ -166,11 +167,10 @@ impl Guest {
         Self { machine, directory, jobs: AtomicU32::new(0), versions: BTreeMap::new() }
     }
 
-    fn wait_until_told(&mut self, what: &str, patience: Duration) -> Result<(), LabError> {
+    fn wait_until_told(&self, what: &str, patience: Duration) -> Result<(), LabError> {
         let started = Instant::now();
         while !self.directory.path().join(what).exists() {
-            let ended = self.machine.try_wait().map_err(LabError::system("a virtual machine"))?;
-            if ended.is_some() || self.directory.path().join("status").exists() {
+            if self.has_ended() {
                 return Err(LabError::NotReady(format!("the virtual machine has ended: {}", self.said())));
             }
             if started.elapsed() > patience {
@@ -179,6 +179,14 @@ impl Guest {
             thread::sleep(STEP);
         }
         Ok(())
+    }
+
+    /// Whether its script has, or the machine itself. What cannot be told has not.
+    fn has_ended(&self) -> bool {
+        // Whoever drops it collects it.
+        let how = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let ended = waitid(WaitId::Pid(Pid::from_child(&self.machine)), how);
+        matches!(ended, Ok(Some(_))) || self.directory.path().join("status").exists()
     }
 
     /// The versions of what takes part in it.
@@ -204,16 +212,7 @@ impl Guest {
         // Whole or not there.
         fs::write(file("unfinished"), words).map_err(&failed)?;
         fs::rename(file("unfinished"), file("job")).map_err(&failed)?;
-        let started = Instant::now();
-        while !file("result").exists() {
-            if self.directory.path().join("status").exists() || started.elapsed() > PATIENCE + patience {
-                return Err(LabError::NotReady(format!(
-                    "the virtual machine tells nothing: {}",
-                    self.said()
-                )));
-            }
-            thread::sleep(STEP);
-        }
+        self.wait_until_told(&format!("result-{number}"), PATIENCE + patience)?;
         fs::read_to_string(file("result")).map_err(&failed)
     }
 }
@@ -286,7 +285,7 @@ mod tests {
             let directory = Directory::make(&env::temp_dir()).expect("a directory");
             let mut shell = Command::new("sh");
             shell.args(["-c", script]).current_dir(directory.path());
-            let mut guest = Guest::of(shell.spawn().expect("a shell"), directory);
+            let guest = Guest::of(shell.spawn().expect("a shell"), directory);
             guest.wait_until_told(BOOTED, patience)?;
             Ok(guest)
         });
@@ -303,6 +302,13 @@ mod tests {
             let (booted, tried) = booted(scripts);
             assert!(booted.is_ok() && tried == boots, "{tried}: {booted:?}");
         }
+    }
+
+    #[test]
+    fn a_job_of_a_machine_that_dies_is_not_waited_for() {
+        let (booted, _) = booted(&["touch told-booted; until test -e job-0; do sleep 0.01; done"]);
+        let told = booted.expect("it boots").fio("--name=job", PATIENCE).expect_err("it dies").to_string();
+        assert!(told.ends_with("the virtual machine has ended: its script says nothing"), "{told}");
     }
 
     #[test]
