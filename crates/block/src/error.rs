@@ -300,6 +300,14 @@ pub enum CloseError {
         /// What failed.
         source: StoreError,
     },
+    /// All is stable, but in a file that is not found where it was.
+    #[error("volume {name}: {astray}")]
+    Astray {
+        /// The volume.
+        name: String,
+        /// What has become of its image.
+        astray: crate::Astray,
+    },
 }
 
 #[cfg(test)]

@@ -77,5 +77,5 @@ pub use state::{STATE_BYTES_MAX, StateContent, StateError, StateFile};
 pub use store::device::logical_sector_bytes;
 pub use store::file::is_block_device;
 pub use store::residency::cached_bytes;
-pub use store::{Allocation, AtomicWrites, EXTENTS_MAX, Extent, Features, RawFile, Space, Store};
+pub use store::{Allocation, Astray, AtomicWrites, EXTENTS_MAX, Extent, Features, RawFile, Space, Store};
 pub use volume::Volume;

@@ -5,8 +5,8 @@
 use std::io;
 use std::ops::Range;
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use crate::buffer::Buffer;
@@ -20,7 +20,7 @@ use crate::identity::VolumeIdentity;
 use crate::lent::LentRange;
 use crate::log::LogLimiter;
 use crate::spec::{EngineKind, Provisioning, VolumeSpec};
-use crate::store::{self, Features, Opened, Space, Store};
+use crate::store::{self, Astray, Features, Opened, Space, Store};
 use crate::uncopied::Uncopied;
 
 /// An open volume. Operations go through an [`crate::IoContext`].
@@ -45,6 +45,8 @@ pub struct Volume {
     /// Whether cached ranges are offered.
     uncopied: Uncopied,
     errors: LogLimiter,
+    /// What the log tells of its image, or what was found when it was closed.
+    astray: Mutex<Option<Astray>>,
 }
 
 /// What one blocking execution of an operation left.
@@ -106,6 +108,7 @@ impl Volume {
             pace: Pace::new(),
             uncopied: Uncopied::default(),
             errors: LogLimiter::default(),
+            astray: Mutex::default(),
         }))
     }
 
@@ -169,6 +172,42 @@ impl Volume {
         Some(present_bytes)
     }
 
+    /// Looks whether the path of an image still leads to it, and tells the log when that has changed: whoever removes or replaces
+    /// an image that is served can still save its data. Call it now and then from one thread, which may wait for the file system.
+    pub fn look_at_name(&self) {
+        if self.closed.load(Ordering::Acquire) {
+            return;
+        }
+        let found = self.find_astray();
+        let mut told = self.astray.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::replace(&mut *told, found.clone());
+        let Some(found) = found else {
+            if let Some(before) = before {
+                tracing::info!(volume = %self.name, "{} leads to the image that is served again", before.path.display());
+            }
+            return;
+        };
+        if before.is_some_and(|before| before.is_nameless == found.is_nameless) {
+            return;
+        }
+        let open_at = found.open_at.display();
+        if found.is_nameless && !self.read_only {
+            tracing::error!(
+                volume = %self.name,
+                "{found}; to save it, have its initiators log out, and copy {open_at} to another path before you end the target"
+            );
+        } else {
+            tracing::warn!(
+                volume = %self.name,
+                "{found}; `readlink {open_at}` shows where it is, and the next start serves what is at the path then"
+            );
+        }
+    }
+
+    fn find_astray(&self) -> Option<Astray> {
+        shielded(|| Ok(self.store.astray())).ok().flatten()
+    }
+
     /// How much space the volume takes and could take; `None` where that is not known, means nothing, or is of no use
     /// because nothing can be unmapped. It may wait for the file system.
     pub fn space(&self) -> Option<Space> {
@@ -216,12 +255,13 @@ impl Volume {
     /// Ends the use of the volume: makes everything stable that was acknowledged, then lets others have the store.
     ///
     /// Call it when no [`crate::IoContext`] has an operation on this volume in flight; operations submitted later
-    /// fail with [`StoreError::Closed`]. A second call only repeats whether the volume is faulted. A volume that is
+    /// fail with [`StoreError::Closed`]. A second call only repeats what is wrong with the volume. A volume that is
     /// dropped open closes itself, but then only the log tells of a failure.
     ///
     /// # Errors
     ///
-    /// When something acknowledged could not be made stable, now or by an earlier flush.
+    /// When something acknowledged could not be made stable, now or by an earlier flush, or is in an image that its path no longer
+    /// leads to.
     pub fn close(&self) -> Result<(), CloseError> {
         let first = !self.closed.swap(true, Ordering::AcqRel);
         let result = if let Some(fault) = self.fault() {
@@ -231,12 +271,27 @@ impl Volume {
         } else {
             Ok(())
         };
+        let result = result.and_then(|()| self.check_name(first));
         if first {
             self.durability.stop();
             self.store.release();
             tracing::info!(volume = %self.name, "closed");
         }
         result
+    }
+
+    /// Whether what was made stable will be found by the path of its image.
+    fn check_name(&self, looks: bool) -> Result<(), CloseError> {
+        let mut astray = self.astray.lock().unwrap_or_else(PoisonError::into_inner);
+        if looks {
+            *astray = self.find_astray();
+        }
+        match &*astray {
+            Some(astray) if !self.read_only => {
+                Err(CloseError::Astray { name: self.name.clone(), astray: astray.clone() })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The range, if the page cache has all of it and the engine uses the page cache: its data can then be sent

@@ -256,3 +256,63 @@ fn what_comes_of_large_pages_is_said_and_shown() {
     rustix::thread::disable_transparent_huge_pages(false).expect("it was allowed");
     assert!(said.contains("WARN large pages: ") && !is_shown, "{said}");
 }
+
+/// Serves an image, and answers its path, too.
+fn serve_image(directory: &tempfile::TempDir, options: &str) -> (Served, std::path::PathBuf) {
+    let image = directory.path().join("disk.img");
+    let lun = format!("'{}{options}'", image.display());
+    let mut served = Served::shell(&format!("--json --portal 127.0.0.1:0 --lun {lun}"));
+    served.stdout.read_line(&mut String::new()).expect("readable");
+    (served, image)
+}
+
+#[test]
+fn an_image_that_is_removed_is_told_and_can_be_copied_and_the_end_is_not_clean() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (mut served, image) = serve_image(&directory, ",size=1M");
+    std::fs::remove_file(&image).expect("it is there");
+    served.wait_until_said("disk.img was removed; the image that is served, with all that was written");
+    served.wait_until_said("before you end the target");
+    let (_, place) = served.said.rsplit_once("copy /proc/").expect("where it is");
+    let (place, _) = place.split_once(" to another path").expect("where it is");
+    let saved = std::fs::read(format!("/proc/{place}")).expect("it is still open");
+    assert_eq!(saved.len(), 1 << 20);
+    served.signal(Signal::TERM);
+    let (status, said) = served.end();
+    assert_eq!(status.code(), Some(1), "{said}");
+    assert!(said.contains("error: the end was not clean: volume ") && !said.contains("is stable"), "{said}");
+    assert_eq!(said.matches("before you end the target").count(), 1, "{said}");
+}
+
+#[test]
+fn an_image_that_is_replaced_is_told_until_it_is_back() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (mut served, image) = serve_image(&directory, ",size=1M");
+    let aside = directory.path().join("aside.img");
+    std::fs::rename(&image, &aside).expect("it is there");
+    std::fs::write(&image, "another").expect("written");
+    served.wait_until_said("disk.img is another file now; the image that is served has another name");
+    std::fs::rename(&aside, &image).expect("it is there");
+    served.wait_until_said("disk.img leads to the image that is served again");
+    std::fs::rename(&image, &aside).expect("it is there");
+    std::fs::write(&image, "another").expect("written");
+    // Whether it was looked at meanwhile or not, the end looks.
+    served.signal(Signal::TERM);
+    let (status, said) = served.end();
+    assert_eq!(status.code(), Some(1), "{said}");
+    assert!(said.contains("not clean: volume ") && said.contains("another file now"), "{said}");
+}
+
+#[test]
+fn an_image_that_is_only_read_may_be_replaced() {
+    let directory = tempfile::tempdir().expect("a directory");
+    std::fs::write(directory.path().join("disk.img"), [0; 4096]).expect("written");
+    let (mut served, image) = serve_image(&directory, ",ro");
+    let newer = directory.path().join("newer.img");
+    std::fs::write(&newer, [1; 4096]).expect("written");
+    std::fs::rename(&newer, &image).expect("it is there");
+    served.wait_until_said("the next start serves what is at the path then");
+    served.signal(Signal::TERM);
+    let (status, said) = served.end();
+    assert!(status.success(), "{said}");
+}

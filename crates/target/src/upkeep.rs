@@ -22,8 +22,8 @@ use crate::saver::{Save, Told};
 use crate::server::Shared;
 use crate::store_io::{NoOperation, io_error, operation_of, unit_space};
 
-/// Volumes are looked at this often. It is how late an initiator may hear of a larger disk; a look costs one system call
-/// that reads memory.
+/// Volumes are looked at this often. It is how late an initiator may hear of a larger disk; a look costs a few system calls
+/// that read memory.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What other threads tell this one.
@@ -272,9 +272,11 @@ impl Ward {
         (self.is_busy, self.pauses) = (false, true);
     }
 
-    /// Tells the unit how much space its volume has, and gives it the size that the volume has come to have.
+    /// Tells the unit how much space its volume has, gives it the size that the volume has come to have, and has the log tell what
+    /// has become of an image.
     fn look(&mut self) {
         self.pauses = false;
+        self.volume.look_at_name();
         if let Some(space) = self.volume.space() {
             self.unit.note_space(unit_space(space));
         }

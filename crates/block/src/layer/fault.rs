@@ -34,7 +34,7 @@ pub use rustix::io::Errno;
 use crate::engine::operation::OperationKind;
 use crate::error::OpenError;
 use crate::spec::VolumeSpec;
-use crate::store::{Extent, Features, RawFile, Space, Store};
+use crate::store::{Astray, Extent, Features, RawFile, Space, Store};
 use crate::volume::Volume;
 
 /// Which of the calls that a rule is about it applies to, counted from when the rule was added.
@@ -252,6 +252,10 @@ impl Store for FaultStore {
 
     fn space(&self) -> io::Result<Option<Space>> {
         self.below.space()
+    }
+
+    fn astray(&self) -> Option<Astray> {
+        self.below.astray()
     }
 
     fn features(&self) -> Features {

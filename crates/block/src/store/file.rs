@@ -16,8 +16,8 @@ use super::direct::{self, RawFile};
 use super::kernel::KernelFile;
 use super::sysfs::DeviceDirectory;
 use super::{
-    Allocation, AtomicWrites, Extent, Features, Opened, Space, Store, check_size, extent_map, protected,
-    push_extent,
+    Allocation, Astray, AtomicWrites, Extent, Features, Opened, Space, Store, check_size, extent_map, name,
+    protected, push_extent,
 };
 use crate::engine::choice::{self, Kind};
 use crate::error::OpenError;
@@ -31,6 +31,8 @@ pub(crate) struct FileStore {
     path: PathBuf,
     size_bytes: u64,
     features: Features,
+    /// Its path led to it when it was opened, so that it can be told when it no longer does.
+    is_found: bool,
 }
 
 /// Whether the path is (or links to) a block device.
@@ -89,8 +91,9 @@ pub(crate) fn open(
     }
     let (engine, direct) = chosen?;
     features.atomic_writes = direct.as_ref().and_then(|_| AtomicWrites::of(&fd));
+    let is_found = name::leads_to(fd.as_fd(), &path);
     let file = KernelFile::new(fd, direct);
-    let store = Arc::new(FileStore { file, path: path.clone(), size_bytes, features });
+    let store = Arc::new(FileStore { file, path: path.clone(), size_bytes, features, is_found });
     let protected = protected::for_file(Arc::clone(&store) as Arc<dyn Store>, &path, is_new, spec);
     Ok(Opened { store: protected.inspect_err(|_| store.release())?, identity, engine })
 }
@@ -253,6 +256,10 @@ impl Store for FileStore {
             used_bytes: u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(STAT_BLOCK_BYTES),
             available_bytes: system.f_bavail.saturating_mul(system.f_frsize),
         }))
+    }
+
+    fn astray(&self) -> Option<Astray> {
+        if self.is_found { name::astray(self.file.as_fd(), &self.path) } else { None }
     }
 
     fn features(&self) -> Features {

@@ -11,6 +11,7 @@ pub(crate) mod gate;
 pub(crate) mod kernel;
 mod mapped;
 pub(crate) mod memory;
+mod name;
 pub(crate) mod null;
 pub(crate) mod protected;
 pub(crate) mod residency;
@@ -24,6 +25,7 @@ use std::sync::Arc;
 pub use atomic::AtomicWrites;
 pub use direct::RawFile;
 pub(crate) use mapped::coarse_ms;
+pub use name::Astray;
 
 use crate::engine::choice::{self, EngineChoice};
 use crate::error::OpenError;
@@ -105,6 +107,11 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// How much space it takes and could take; `None` where that means nothing or is not known.
     fn space(&self) -> io::Result<Option<Space>> {
         Ok(None)
+    }
+
+    /// What has become of it where the path that it was opened by surely no longer leads to it. Devices are found by more than a path.
+    fn astray(&self) -> Option<Astray> {
+        None
     }
 
     /// What it can do.

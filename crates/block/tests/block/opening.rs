@@ -273,3 +273,25 @@ fn a_larger_device_is_seen() {
         bench.volume.close().unwrap();
     }
 }
+
+#[test]
+fn a_volume_whose_image_is_gone_does_not_close_cleanly() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.img");
+    for replaced in [false, true] {
+        let volume = Volume::open(&file_spec(&path, Some(1 << 20))).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        if replaced {
+            std::fs::write(&path, "another").unwrap();
+        }
+        for _ in 0..2 {
+            let error = volume.close().unwrap_err();
+            assert!(matches!(&error, CloseError::Astray { astray, .. } if astray.is_nameless), "{error}");
+            assert_eq!(error.to_string().contains("another file now"), replaced, "{error}");
+        }
+        let _ = std::fs::remove_file(&path);
+    }
+    let volume = Volume::open(&file_spec(&path, Some(1 << 20))).unwrap();
+    std::fs::rename(&path, directory.path().join("b.img")).unwrap();
+    volume.close().unwrap();
+}

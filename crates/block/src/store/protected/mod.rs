@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Allocation, Extent, Features, Space, Store, push_extent};
+use super::{Allocation, Astray, Extent, Features, Space, Store, push_extent};
 use crate::error::{OpenError, StoreFailure};
 use crate::spec::{EngineKind, VolumeSpec};
 use area::{Area, Header};
@@ -283,6 +283,10 @@ impl Store for ProtectedStore {
 
     fn space(&self) -> io::Result<Option<Space>> {
         self.data.space()
+    }
+
+    fn astray(&self) -> Option<Astray> {
+        self.data.astray()
     }
 
     /// Of the data: granularities count its bytes. Several blocks are not written all or none, and the file with the
