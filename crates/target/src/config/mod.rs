@@ -329,6 +329,29 @@ mod tests {
     }
 
     #[test]
+    fn all_addresses_and_one_of_them_are_refused() {
+        let with = |portals: &[&str]| Config {
+            portals: portals.iter().map(|portal| portal.parse().unwrap()).collect(),
+            ..config(vec![target(A, &["mem:1G"])])
+        };
+        assert_eq!(
+            fault(&with(&["127.0.0.1:3260", "0.0.0.0:3260"])),
+            "portals 127.0.0.1:3260 and 0.0.0.0:3260 overlap: 0.0.0.0 is all addresses of its family; leave one of them out, \
+             or give it another port"
+        );
+        assert!(fault(&with(&["[::]:3260", "[::1]:3260"])).contains(":: is all addresses"));
+        for good in [
+            ["0.0.0.0:3260", "[::]:3260"],
+            ["0.0.0.0:3260", "[::1]:3260"],
+            ["0.0.0.0:3260", "127.0.0.1:3261"],
+            ["0.0.0.0:0", "127.0.0.1:0"],
+            ["127.0.0.1:3260", "127.0.0.2:3260"],
+        ] {
+            assert_eq!(with(&good).validate(), Ok(()), "{good:?}");
+        }
+    }
+
+    #[test]
     fn something_must_be_served_somewhere() {
         assert!(fault(&config(vec![])).contains("there is no target"));
         assert!(fault(&config(vec![target(A, &[])])).contains("has no logical unit"));

@@ -173,6 +173,15 @@ impl Config {
             if address.port() != 0 && self.portals[..index].iter().any(|other| other.address == address) {
                 return Err(Invalid::new(at(), format!("portal {address} is given twice")));
             }
+            if let Some(other) = self.portals[..index].iter().find(|other| overlap(other.address, address)) {
+                let all = if address.ip().is_unspecified() { address.ip() } else { other.address.ip() };
+                let message = format!(
+                    "portals {} and {address} overlap: {all} is all addresses of its family; leave one of them out, or give it \
+                     another port",
+                    other.address
+                );
+                return Err(Invalid::new(at(), message));
+            }
             if let SocketAddr::V6(address) = address
                 && address.ip().is_unicast_link_local()
                 && address.scope_id() == 0
@@ -187,6 +196,14 @@ impl Config {
         }
         Ok(())
     }
+}
+
+/// Whether the kernel refuses to listen on both, since one is all addresses. Those of IPv6 are of IPv6 alone here.
+fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
+    one.is_ipv4() == other.is_ipv4()
+        && one.port() == other.port()
+        && one.port() != 0
+        && (one.ip().is_unspecified() || other.ip().is_unspecified())
 }
 
 impl TargetConfig {
