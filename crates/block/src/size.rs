@@ -13,9 +13,22 @@ pub(crate) fn text(bytes: u64) -> String {
     format!("{bytes} bytes")
 }
 
+/// The same as the configuration takes it: `20G`.
+pub(crate) fn option(bytes: u64) -> String {
+    let text = text(bytes);
+    let (number, unit) = text.split_once(' ').unwrap_or((&text, ""));
+    let letter = unit.strip_suffix("iB").unwrap_or_default();
+    format!("{number}{letter}")
+}
+
 #[cfg(test)]
 mod tests {
-    use super::text;
+    use super::{option, text};
+
+    #[test]
+    fn an_option_has_one_letter() {
+        assert_eq!([512, 20 << 30, 12 << 20].map(option), ["512", "20G", "12M"]);
+    }
 
     #[test]
     fn the_largest_exact_unit_is_used() {

@@ -19,7 +19,8 @@ use crate::flush::{Durability, Fault};
 use crate::identity::VolumeIdentity;
 use crate::lent::LentRange;
 use crate::log::LogLimiter;
-use crate::spec::{EngineKind, Provisioning, VolumeSpec};
+use crate::size;
+use crate::spec::{EngineKind, Provisioning, StoreSpec, VolumeSpec};
 use crate::store::{self, Astray, Features, Opened, Space, Store};
 use crate::uncopied::Uncopied;
 
@@ -29,6 +30,8 @@ pub struct Volume {
     name: String,
     read_only: bool,
     provisioning: Provisioning,
+    /// The size that the operator has given, which the next start holds the image against.
+    given_bytes: Option<u64>,
     engine: EngineChoice,
     identity: VolumeIdentity,
     block_length_bytes: u32,
@@ -95,6 +98,10 @@ impl Volume {
             name: spec.name.clone(),
             read_only: spec.read_only,
             provisioning: spec.provisioning,
+            given_bytes: match spec.store {
+                StoreSpec::File { create_bytes, .. } => create_bytes,
+                _ => None,
+            },
             engine,
             identity,
             block_length_bytes: spec.block_length_bytes,
@@ -168,6 +175,14 @@ impl Volume {
             );
         } else {
             tracing::info!(volume = %self.name, before_bytes, present_bytes, "the volume was enlarged");
+        }
+        let data_bytes = self.data_bytes(present_bytes);
+        if let Some(given_bytes) = self.given_bytes.filter(|given_bytes| *given_bytes != data_bytes) {
+            let (given, present) = (size::option(given_bytes), size::option(data_bytes));
+            tracing::warn!(
+                volume = %self.name,
+                "size={given} is no longer the image's: the next start refuses it; set size={present} or leave it out"
+            );
         }
         Some(present_bytes)
     }

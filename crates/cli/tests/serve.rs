@@ -316,3 +316,26 @@ fn an_image_that_is_only_read_may_be_replaced() {
     let (status, said) = served.end();
     assert!(status.success(), "{said}");
 }
+
+#[test]
+fn a_size_that_the_next_start_refuses_is_told_when_the_image_grows() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (mut served, image) = serve_image(&directory, ",size=1M");
+    let length = |bytes| {
+        std::fs::OpenOptions::new()
+            .write(true)
+            .open(&image)
+            .and_then(|file| file.set_len(bytes))
+            .expect("set");
+    };
+    length(3 << 20);
+    served.wait_until_said(
+        "size=1M is no longer the image's: the next start refuses it; set size=3M or leave it out",
+    );
+    length(1 << 20);
+    served.wait_until_said("the volume was cut");
+    served.signal(Signal::TERM);
+    let (status, said) = served.end();
+    assert!(status.success(), "{said}");
+    assert_eq!(said.matches("the next start refuses it").count(), 1, "{said}");
+}
