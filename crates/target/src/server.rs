@@ -98,6 +98,8 @@ impl Server {
         config: &Config,
         layer: impl Fn(u16, Arc<dyn Store>) -> Arc<dyn Store>,
     ) -> Result<Self, StartError> {
+        // Each image takes a descriptor already.
+        raise_descriptor_limit();
         // The cheapest failure first: a port that is taken must not create an image.
         let sockets =
             config.portals.iter().map(|at| listener::bind(at.address)).collect::<Result<Vec<_>, _>>()?;
@@ -115,7 +117,6 @@ impl Server {
         refuse_copies(&targets)?;
         config.warnings().iter().for_each(|warning| warn!("{warning}"));
         let reports = targets.iter().map(|target| target.report.clone()).collect();
-        raise_descriptor_limit();
 
         let recorder =
             trace_directory.map(|path| Recorder::start(path, config.task_times, &targets)).transpose()?;
