@@ -121,6 +121,31 @@ fn states_are_kept_where_they_are_told_to() {
     target.stop().expect("a clean end");
 }
 
+/// A state directory that is new does not have what is still beside the image; and it is of use there once it was moved.
+#[test]
+fn a_reservation_is_not_dropped_where_a_directory_is_chosen_later() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (image, states) = (directory.path().join("disk.img"), directory.path().join("states"));
+    let target = serve(&image).start().expect("a target");
+    reserve_and_keep(&target);
+    target.kill().expect("killed");
+    let with_directory = || serve(&image).args(["--state-directory", &states.display().to_string()]);
+    let error = format!("{:#}", with_directory().start().expect_err("the reservation would be lost"));
+    let beside = directory.path().join("disk.img.lunette-state");
+    assert!(error.contains(&format!("is in {}", beside.display())), "{error}");
+    let (_, place) = error.split_once("move it to ").expect("the place");
+    let (place, _) = place.split_once(", or remove it").expect("the other way");
+    std::fs::rename(&beside, place).expect("moved");
+    let target = with_directory().start().expect("a target");
+    expect_reserved(&target);
+    target.kill().expect("killed");
+    // The way back, as the guide has it.
+    std::fs::rename(place, &beside).expect("moved");
+    let target = serve(&image).start().expect("a target");
+    expect_reserved(&target);
+    target.stop().expect("a clean end");
+}
+
 #[test]
 fn a_damaged_state_stops_the_start_and_is_named() {
     let directory = tempfile::tempdir().expect("a directory");

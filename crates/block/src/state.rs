@@ -118,12 +118,15 @@ impl StateFile {
     }
 
     /// Whether a file could be written here, as far as that shows before it is tried.
-    pub fn is_writable(&self) -> bool {
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check_writable(&self) -> io::Result<()> {
         let directory = match self.path.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
         };
-        rustix::fs::access(directory, Access::WRITE_OK | Access::EXEC_OK).is_ok()
+        Ok(rustix::fs::access(directory, Access::WRITE_OK | Access::EXEC_OK)?)
     }
 
     /// Copies the file, as far as a state can be long, to a name of its own beside it, for whoever wants to find out what has

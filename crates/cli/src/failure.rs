@@ -292,6 +292,7 @@ fn help(error: &StartError) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lunette_target::UnitPlace;
 
     #[test]
     fn a_chain_says_everything_once() {
@@ -316,7 +317,7 @@ mod tests {
     #[test]
     fn a_closed_device_gets_advice() {
         let refused = |path: &str, kind: io::ErrorKind| StartError::Volume {
-            lun: 0,
+            unit: UnitPlace { target: "iqn.2026-11.io.lunette:a".into(), lun: 0 },
             source: OpenError::Io { path: path.into(), doing: "open it", source: kind.into() },
         };
         assert!(help(&refused("/dev/sda", io::ErrorKind::PermissionDenied)).is_some());

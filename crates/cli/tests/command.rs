@@ -107,12 +107,16 @@ fn what_is_missing_is_named_and_nothing_is_created() {
     let directory = tempfile::tempdir().expect("a directory");
     let (message, status) = refused(
         directory.path(),
-        &["serve", "--portal", "127.0.0.1:0", "--log", "off", "--lun", "nowhere.img"],
+        &[
+            ["serve", "--portal", "127.0.0.1:0", "--log", "off"],
+            ["--target", "iqn.2026-11.io.lunette:a", "--lun", "nowhere.img", "--json"],
+        ]
+        .concat(),
     );
     assert_eq!(
         (message.as_str(), status),
         (
-            "error: LUN 0: nowhere.img does not exist; to create it, give its size, for example ,size=10G\n",
+            "error: iqn.2026-11.io.lunette:a LUN 0: nowhere.img does not exist; to create it, give its size, for example ,size=10G\n",
             Some(1)
         )
     );

@@ -339,3 +339,69 @@ fn a_size_that_the_next_start_refuses_is_told_when_the_image_grows() {
     assert!(status.success(), "{said}");
     assert_eq!(said.matches("the next start refuses it").count(), 1, "{said}");
 }
+
+#[test]
+fn a_state_that_was_left_beside_its_image_is_not_dropped() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let states = directory.path().join("states");
+    let arguments = format!(
+        "--json --portal 127.0.0.1:0 --state-directory '{}' --lun '{}/disk.img,size=1M'",
+        states.display(),
+        directory.path().display()
+    );
+    let beside = directory.path().join("disk.img.lunette-state");
+    std::fs::write(&beside, "whatever it keeps").expect("written");
+    let (status, said) = Served::shell(&arguments).end();
+    assert_eq!(status.code(), Some(1), "{said}");
+    let (_, advice) = said.split_once("its reservations, is in ").expect("the reason");
+    assert!(advice.starts_with(&format!("{}, and not in the state directory", beside.display())), "{said}");
+    let in_directory = format!("move it to {}/naa.3", states.display());
+    assert!(advice.contains(&in_directory) && advice.contains("or remove it to go on without it"), "{said}");
+    std::fs::remove_file(&beside).expect("it is there");
+    let mut served = Served::shell(&arguments);
+    served.lines_up_to("{");
+    served.signal(Signal::TERM);
+    assert!(served.end().0.success());
+}
+
+/// Root may write everywhere, unless that is taken away.
+#[test]
+fn a_state_directory_that_cannot_be_written_stops_the_start() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let states = directory.path().join("states");
+    std::fs::create_dir(&states).expect("made");
+    let is_root = rustix::process::geteuid().is_root();
+    let closed = std::os::unix::fs::PermissionsExt::from_mode(0o555);
+    std::fs::set_permissions(&states, closed).expect("permitted");
+    let mut command = if is_root {
+        let mut command = Command::new("setpriv");
+        command.args(["--bounding-set", "-dac_override,-dac_read_search", env!("CARGO_BIN_EXE_lunette")]);
+        command
+    } else {
+        Command::new(env!("CARGO_BIN_EXE_lunette"))
+    };
+    let output = command
+        .args(["serve", "--portal", "127.0.0.1:0", "--lun", "mem:1M", "--state-directory"])
+        .arg(&states)
+        .output()
+        .expect("a process");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let expected = format!("error: state_directory {}: Permission denied", states.display());
+    assert!(said.contains(&expected), "{said}");
+}
+
+#[test]
+fn one_serial_number_twice_is_not_called_a_copy() {
+    let (status, said) =
+        Served::shell("--portal 127.0.0.1:0 --lun mem:1M,serial=S --lun mem:1M,serial=S").end();
+    assert_eq!(status.code(), Some(1), "{said}");
+    assert!(said.contains("LUN 1 both have serial=S") && !said.contains("setfattr"), "{said}");
+}
+
+#[test]
+fn overlapping_portals_are_a_mistake_of_the_command_line() {
+    let (status, said) = Served::shell("--portal 127.0.0.1:3299 --portal 0.0.0.0:3299 --lun mem:1M").end();
+    assert_eq!(status.code(), Some(2), "{said}");
+    assert!(said.contains("overlap"), "{said}");
+}

@@ -1,11 +1,27 @@
 //! Why a server does not start, is not changed, or does not end cleanly.
 
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use lunette_block::{CloseError, OpenError, StateError};
 use lunette_scsi::{ConfigError, SavedFault};
+
+/// A logical unit, for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnitPlace {
+    /// Its target's name.
+    pub target: String,
+    /// Its number there.
+    pub lun: u16,
+}
+
+impl fmt::Display for UnitPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} LUN {}", self.target, self.lun)
+    }
+}
 
 /// Why a server does not start. Nothing is left behind: volumes are closed and ports free.
 #[derive(Debug, thiserror::Error)]
@@ -19,40 +35,53 @@ pub enum StartError {
         source: io::Error,
     },
     /// A volume cannot be opened.
-    #[error("LUN {lun}: {source}")]
+    #[error("{unit}: {source}")]
     Volume {
-        /// The logical unit's number.
-        lun: u16,
+        /// The logical unit.
+        unit: UnitPlace,
         /// Why.
         source: OpenError,
     },
     /// A logical unit cannot be made of a volume.
-    #[error("LUN {lun}: {source}")]
+    #[error("{unit}: {source}")]
     Unit {
-        /// The logical unit's number.
-        lun: u16,
+        /// The logical unit.
+        unit: UnitPlace,
         /// Why.
         source: ConfigError,
     },
     /// The file with the state of a logical unit cannot be used.
-    #[error("LUN {lun}: {source}")]
+    #[error("{unit}: {source}")]
     StateFile {
-        /// The logical unit's number.
-        lun: u16,
+        /// The logical unit.
+        unit: UnitPlace,
         /// Why.
         source: StateError,
     },
     /// The file with the state of a logical unit has something else in it.
-    #[error("LUN {lun}: {}: {fault}; move it away to go on without what it keeps", path.display())]
+    #[error("{unit}: {}: {fault}; move it away to go on without what it keeps", path.display())]
     State {
-        /// The logical unit's number.
-        lun: u16,
+        /// The logical unit.
+        unit: UnitPlace,
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
         fault: SavedFault,
     },
-    /// The directory for the states of logical units cannot be made.
+    /// The state of a logical unit is not in the directory that was chosen for it, but beside its image.
+    #[error(
+        "{unit}: what it keeps over a restart, with its reservations, is in {}, and not in the state directory; move it to {}, \
+         or remove it to go on without it", beside.display(), path.display()
+    )]
+    StateBeside {
+        /// The logical unit.
+        unit: UnitPlace,
+        /// Where the state is.
+        beside: PathBuf,
+        /// Where it is looked for.
+        path: PathBuf,
+    },
+    /// The directory for the states of logical units cannot be made, or nothing can be written there.
     #[error("state_directory {}: {source}", path.display())]
     StateDirectory {
         /// The directory.
@@ -86,15 +115,29 @@ pub enum StartError {
     },
     /// Two volumes have the same identity, so that initiators would take them for one disk.
     #[error(
-        "{first} and {second} have the same identity {naa}: one is a copy of the other; give one of them serial=..."
+        "{first} and {second} have the same identity {naa}: one is a copy of the other, or both are one disk; \
+         `setfattr -x user.lunette.uuid COPY` makes a copy of an image a disk of its own, as does removing COPY.lunette-id where it \
+         has one (serial= would change the identity of the one that it is given to)"
     )]
     SameIdentity {
         /// The identity.
         naa: String,
         /// One logical unit.
-        first: String,
+        first: UnitPlace,
         /// The other.
-        second: String,
+        second: UnitPlace,
+    },
+    /// Two logical units were given one serial number, and with it one identity.
+    #[error(
+        "{first} and {second} both have serial={serial}, and with it one identity; each disk needs its own"
+    )]
+    SameSerial {
+        /// The serial number.
+        serial: String,
+        /// One logical unit.
+        first: UnitPlace,
+        /// The other.
+        second: UnitPlace,
     },
     /// A reactor is to stay on a processor that there is not, or that the process may not use.
     #[error(

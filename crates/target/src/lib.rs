@@ -30,7 +30,7 @@ mod task_times;
 mod units;
 mod upkeep;
 
-pub use failure::{AccessStateError, StartError, StopError};
+pub use failure::{AccessStateError, StartError, StopError, UnitPlace};
 pub use handle::ServerHandle;
 pub use reload::{ReloadError, Reloaded};
 pub use server::Server;

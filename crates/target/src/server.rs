@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use lunette_block::{BufferPool, LargePages, Store, Volume};
 use lunette_scsi::Domain;
+use rustix::fs::Access;
 use rustix::thread::sched_getaffinity;
 use tracing::{error, info, warn};
 
@@ -19,7 +20,7 @@ use crate::admission::{Changing, Discovery};
 use crate::attempts::Attempts;
 use crate::config::{Config, Reactors};
 use crate::crowd::Crowd;
-use crate::failure::{StartError, StopError};
+use crate::failure::{StartError, StopError, UnitPlace};
 use crate::handle::ServerHandle;
 use crate::isns::Registrars;
 use crate::listener::{self, Listener};
@@ -114,7 +115,7 @@ impl Server {
         let open = |target| ServedTarget::open(target, rules, memory, places, &domain, &layer);
         let targets =
             config.targets.iter().map(|target| open(target).map(Arc::new)).collect::<Result<Vec<_>, _>>()?;
-        refuse_copies(&targets)?;
+        refuse_copies(&targets, config)?;
         config.warnings().iter().for_each(|warning| warn!("{warning}"));
         let reports = targets.iter().map(|target| target.report.clone()).collect();
 
@@ -233,9 +234,12 @@ impl Server {
     }
 }
 
-/// The directory for the states of units, which others need not read.
+/// The directory for the states of units, which others need not read. Who chose it relies on what is kept there, so it must be
+/// writable.
 fn make_state_directory(path: &Path) -> Result<(), StartError> {
-    make_directory(path).map_err(|source| StartError::StateDirectory { path: path.to_owned(), source })
+    let writable = || Ok(rustix::fs::access(path, Access::WRITE_OK | Access::EXEC_OK)?);
+    let made = make_directory(path).and_then(|()| writable());
+    made.map_err(|source| StartError::StateDirectory { path: path.to_owned(), source })
 }
 
 /// A directory that others cannot read, if it is missing.
@@ -252,14 +256,22 @@ fn groups_of(addresses: &[SocketAddr], config: &Config) -> Vec<Portal> {
 }
 
 /// Refuses to serve a copy of an image beside the original: initiators would see two paths to one disk.
-fn refuse_copies(targets: &[Arc<ServedTarget>]) -> Result<(), StartError> {
+fn refuse_copies(targets: &[Arc<ServedTarget>], config: &Config) -> Result<(), StartError> {
+    let serial_of = |place: &UnitPlace| {
+        let target = config.targets.iter().find(|target| target.name == place.target)?;
+        target.units.iter().find(|unit| unit.lun == place.lun)?.serial.clone()
+    };
     let mut seen = HashMap::new();
     for target in targets {
         for unit in &target.report.units {
-            let here = format!("{} LUN {}", target.name, unit.lun);
-            if let Some(first) = seen.insert(unit.naa.clone(), here.clone()) {
-                return Err(StartError::SameIdentity { naa: unit.naa.clone(), first, second: here });
-            }
+            let second = UnitPlace { target: target.name.clone(), lun: unit.lun };
+            let Some(first) = seen.insert(unit.naa.clone(), second.clone()) else { continue };
+            return Err(match (serial_of(&first), serial_of(&second)) {
+                (Some(serial), Some(other)) if serial == other => {
+                    StartError::SameSerial { serial, first, second }
+                }
+                _ => StartError::SameIdentity { naa: unit.naa.clone(), first, second },
+            });
         }
     }
     Ok(())

@@ -10,11 +10,11 @@ use lunette_scsi::{
     ConfigError, Device, Domain, Identity, LogicalUnit, LogicalUnitConfig, Lun, ProtectionType, Provisioning,
     Saved, TargetPort,
 };
-use tracing::{error, info};
+use tracing::{error, warn};
 
 use crate::admission::{Admission, Changing};
 use crate::config::{AccessRule, ChapRules, PortalConfig, Redirection, TargetConfig, UnitConfig, WriteMode};
-use crate::failure::StartError;
+use crate::failure::{StartError, UnitPlace};
 use crate::store_io::{unit_atomic_writes, unit_space};
 
 /// The longest transfer of one command, in bytes, as the Block Limits page says it. It bounds the buffer of a
@@ -188,8 +188,9 @@ fn open_unit(
         protection: config.protection.map(ProtectionType::number),
         large_pages,
     };
+    let place = UnitPlace { target: target.to_owned(), lun: config.lun };
     let volume = Volume::open_layered(&spec, |store| layer(config.lun, store))
-        .map_err(|source| StartError::Volume { lun: config.lun, source })?;
+        .map_err(|source| StartError::Volume { unit: place.clone(), source })?;
     let features = volume.features();
     let identity = Identity {
         naa: volume.identity().naa,
@@ -215,7 +216,7 @@ fn open_unit(
         unmap: features.unmap && !config.read_only,
     };
     let (state, saved) = match state_path(&config.store, identity.naa, state_directory) {
-        Some(path) => open_state(path, config.lun)?,
+        Some(path) => open_state(path, (&config.store, state_directory), &place)?,
         None => (None, None),
     };
     let saved = match (&state, &saved) {
@@ -251,13 +252,13 @@ fn open_unit(
     };
     let unit = LogicalUnit::new(unit_config, saved).map_err(|source| match (&state, source) {
         (Some(file), ConfigError::SavedState(fault)) => {
-            StartError::State { lun: config.lun, path: file.path().to_owned(), fault }
+            StartError::State { unit: place.clone(), path: file.path().to_owned(), fault }
         }
-        (_, source) => StartError::Unit { lun: config.lun, source },
+        (_, source) => StartError::Unit { unit: place.clone(), source },
     })?;
     if unit.has_lost_reservations() {
         error!(
-            lun = config.lun,
+            unit = %place,
             "the persistent reservations of the unit are lost: it refuses commands until an initiator says what is reserved \
              (`lunette reserve --replace-lost`)"
         );
@@ -274,30 +275,54 @@ fn state_path(store: &StoreSpec, naa: u64, directory: Option<&Path>) -> Option<P
     match (store, directory) {
         (StoreSpec::Memory { .. } | StoreSpec::Null { .. }, _) => None,
         (_, Some(directory)) => Some(directory.join(format!("naa.{naa:016x}.state"))),
-        (StoreSpec::File { path, .. }, None) if !lunette_block::is_block_device(path) => {
+        (_, None) => path_beside(store),
+    }
+}
+
+/// Where the state of an image is kept unless a directory was chosen; of other stores it is not.
+fn path_beside(store: &StoreSpec) -> Option<PathBuf> {
+    match store {
+        StoreSpec::File { path, .. } if !lunette_block::is_block_device(path) => {
             // Of the image and not of a link to it, as its identity: both stay with it, whichever way it is served.
             Some(StateFile::beside(&path.canonicalize().unwrap_or_else(|_| path.clone())))
         }
-        (StoreSpec::File { .. } | StoreSpec::BlockDevice { .. }, None) => None,
+        _ => None,
     }
 }
 
 type OpenedState = (Option<Arc<StateFile>>, Option<StateContent>);
 
 /// The place for a unit's state and what is in it. What cannot be written is no place, unless there is something in it. Before
-/// anything is written over reservations that cannot be read, they are copied.
-fn open_state(path: PathBuf, lun: u16) -> Result<OpenedState, StartError> {
-    let (file, saved) = StateFile::open(path).map_err(|source| StartError::StateFile { lun, source })?;
-    if saved.is_none() && !file.is_writable() {
-        info!(lun, path = %file.path().display(), "the unit's state cannot be kept here");
-        return Ok((None, None));
+/// anything is written over reservations that cannot be read, they are copied. Where a directory was chosen and has none, the state
+/// must not have been left beside the image, for hosts rely on the reservations in it.
+fn open_state(
+    path: PathBuf,
+    (store, directory): (&StoreSpec, Option<&Path>),
+    unit: &UnitPlace,
+) -> Result<OpenedState, StartError> {
+    let fault = |source| StartError::StateFile { unit: unit.clone(), source };
+    let (file, saved) = StateFile::open(path).map_err(fault)?;
+    if saved.is_none() {
+        if let Some(beside) = directory.and_then(|_| path_beside(store)).filter(|beside| beside.exists()) {
+            let path = file.path().to_owned();
+            return Err(StartError::StateBeside { unit: unit.clone(), beside, path });
+        }
+        if let Err(error) = file.check_writable() {
+            let path = file.path().display();
+            warn!(
+                %unit, %path, %error,
+                "no state can be kept here: hosts that ask for reservations over a restart (APTPL) are refused, and settings are lost \
+                 with the process; state_directory names another place"
+            );
+            return Ok((None, None));
+        }
     }
     if saved.as_ref().is_some_and(|content| content.replaceable.is_none()) {
         let path = file.path();
         let copied =
             file.copy_aside().map_err(|source| StateError::CopyAside { path: path.to_owned(), source });
-        let copy = copied.map_err(|source| StartError::StateFile { lun, source })?;
-        error!(lun, path = %path.display(), copy = %copy.display(), "the reservations in the unit's state are damaged");
+        let copy = copied.map_err(fault)?;
+        error!(%unit, path = %path.display(), copy = %copy.display(), "the reservations in the unit's state are damaged");
     }
     Ok((Some(Arc::new(file)), saved))
 }

@@ -17,7 +17,7 @@ fn the_last_content_is_there_after_a_restart() {
     let (_directory, path) = place();
     let (file, content) = StateFile::open(path.clone()).unwrap();
     assert_eq!(content, None);
-    assert!(file.is_writable());
+    file.check_writable().unwrap();
     for (essential, replaceable) in [(&b"first"[..], &b"part"[..]), (b"second, and longer", b""), (b"", b"x")]
     {
         file.replace(essential, replaceable).unwrap();
@@ -201,7 +201,7 @@ fn what_is_no_file_is_not_waited_for() {
 #[test]
 fn a_place_that_is_not_there_is_not_writable() {
     let (file, _) = StateFile::open("/nonexistent/disk.lunette-state".into()).unwrap();
-    assert!(!file.is_writable());
+    assert_eq!(file.check_writable().unwrap_err().kind(), io::ErrorKind::NotFound);
     assert!(file.replace(b"x", b"").is_err());
     assert!(file.copy_aside().is_err());
 }

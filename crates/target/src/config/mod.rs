@@ -182,8 +182,10 @@ impl TargetConfig {
         portals: &[PortalConfig],
     ) -> Result<(), Invalid> {
         if self.units.is_empty() && self.redirect.is_none() {
-            let message =
-                format!("target {} has no logical unit; add one, for example disk0.img,size=10G", self.name);
+            let message = format!(
+                "target {} has no logical unit; add a [[target.lun]] with number and store",
+                self.name
+            );
             return Err(Invalid::new(["target".into(), index.into()], message));
         }
         let mut tags = HashSet::new();
