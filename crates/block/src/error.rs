@@ -141,7 +141,7 @@ pub(crate) fn copy_io_error(error: &io::Error) -> io::Error {
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The image does not exist and no size was given to create it with.
-    #[error("{} does not exist; to create it, give its size, for example ,size=10G", path.display())]
+    #[error("{} does not exist; to create it, give its size, for example size=10G", path.display())]
     Missing {
         /// The image.
         path: PathBuf,
@@ -214,7 +214,7 @@ pub enum OpenError {
     /// The volume was created with protection information, and is to be opened without, or as if it had another.
     #[error(
         "{} has protection information of type {kind} for blocks of {block_length_bytes} bytes, in {}; serve it with \
-         ,protection={kind},block={block_length_bytes}, or remove that file to give the protection up",
+         protection={kind},block={block_length_bytes}, or remove that file to give the protection up",
         path.display(), beside.display()
     )]
     Protected {
@@ -230,7 +230,7 @@ pub enum OpenError {
     /// The volume has data and no protection information.
     #[error(
         "{} has data, and no protection information was kept with it; a volume gets protection= when it is created, \
-         for example with ,size=10G, and its data is copied into it",
+         for example with size=10G, and its data is copied into it",
         path.display()
     )]
     NotProtected {
@@ -244,7 +244,7 @@ pub enum OpenError {
         what: String,
     },
     /// No stable identity could be found or stored.
-    #[error("{} has no stable identity ({why}); give it one with ,serial=NAME", path.display())]
+    #[error("{} has no stable identity ({why}); give it one with serial=NAME", path.display())]
     NoIdentity {
         /// The image or device.
         path: PathBuf,
@@ -340,7 +340,7 @@ mod tests {
         let missing = OpenError::Missing { path: "/srv/vm.img".into() };
         assert_eq!(
             missing.to_string(),
-            "/srv/vm.img does not exist; to create it, give its size, for example ,size=10G"
+            "/srv/vm.img does not exist; to create it, give its size, for example size=10G"
         );
         let differs =
             OpenError::SizeDiffers { path: "a.img".into(), found_bytes: 1 << 30, wanted_bytes: 1536 };

@@ -7,23 +7,25 @@ use lunette_target::config::WriteMode;
 use lunette_target::{Server, TargetReport, UnitReport};
 
 use crate::connect::{self, PLACEHOLDER, Portal};
+use crate::failure::Said;
 
 const UNITS: [(u64, &str); 5] =
     [(1 << 50, "PiB"), (1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
 
 /// The banner of a running server.
-pub(crate) fn of(server: &Server) -> String {
-    render(server.portals(), server.targets(), connect::own_address)
+pub(crate) fn of(server: &Server, said: Said) -> String {
+    render(server.portals(), server.targets(), said, connect::own_address)
 }
 
 fn render(
     portals: &[SocketAddr],
     targets: &[TargetReport],
+    said: Said,
     own_address: impl Fn(IpAddr) -> Option<IpAddr>,
 ) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
-    let _ = write_banner(&mut text, portals, targets, own_address);
+    let _ = write_banner(&mut text, portals, targets, said, own_address);
     text
 }
 
@@ -31,6 +33,7 @@ fn write_banner(
     text: &mut String,
     portals: &[SocketAddr],
     targets: &[TargetReport],
+    said: Said,
     own_address: impl Fn(IpAddr) -> Option<IpAddr>,
 ) -> std::fmt::Result {
     let listed: Vec<String> = portals.iter().map(SocketAddr::to_string).collect();
@@ -42,7 +45,7 @@ fn write_banner(
     if let (Some(portal), Some((target, unit))) = (Portal::best_of(portals, own_address), first) {
         write_commands(text, &portal, target, unit, targets)?;
     }
-    write_advice(text, portals, targets)
+    write_advice(text, portals, targets, said)
 }
 
 fn write_target(text: &mut String, target: &TargetReport) -> std::fmt::Result {
@@ -115,7 +118,12 @@ fn write_commands(
     writeln!(text)
 }
 
-fn write_advice(text: &mut String, portals: &[SocketAddr], targets: &[TargetReport]) -> std::fmt::Result {
+fn write_advice(
+    text: &mut String,
+    portals: &[SocketAddr],
+    targets: &[TargetReport],
+    said: Said,
+) -> std::fmt::Result {
     let mut units = targets.iter().flat_map(|target| &target.units);
     if units.any(|unit| unit.write_mode == WriteMode::Through && !unit.read_only) {
         writeln!(
@@ -134,9 +142,13 @@ fn write_advice(text: &mut String, portals: &[SocketAddr], targets: &[TargetRepo
     }
     if portals.iter().all(|portal| portal.ip().is_loopback()) {
         let port = portals.first().map_or(3260, SocketAddr::port);
-        write!(text, "Only this machine can connect. To let others connect: --portal 0.0.0.0:{port}")?;
-        let warning = " (without --chap-user, whoever reaches it can read and write)";
-        writeln!(text, "{}.", if open > 0 { warning } else { "" })?;
+        let (portal, user) = match said {
+            Said::InFlags => (format!("--portal 0.0.0.0:{port}"), "--chap-user"),
+            Said::InFile => (format!("portals = [\"0.0.0.0:{port}\"]"), "a [[target.user]]"),
+        };
+        write!(text, "Only this machine can connect. To let others connect: {portal}")?;
+        let warning = format!(" (without {user}, whoever reaches it can read and write)");
+        writeln!(text, "{}.", if open > 0 { &warning } else { "" })?;
     } else if open > 0 {
         let which = if open == targets.len() { "these disks" } else { "the disks of targets without CHAP" };
         writeln!(text, "There is no authentication: whoever reaches a portal can read and write {which}.")?;
@@ -192,7 +204,14 @@ pub(crate) mod tests {
 
     fn rendered(portals: &[&str], targets: &[TargetReport]) -> String {
         let portals: Vec<SocketAddr> = portals.iter().map(|portal| portal.parse().unwrap()).collect();
-        render(&portals, targets, |_| None)
+        render(&portals, targets, Said::InFlags, |_| None)
+    }
+
+    #[test]
+    fn who_has_a_file_is_told_what_to_write_there() {
+        let banner = render(&["127.0.0.1:3260".parse().unwrap()], &[report()], Said::InFile, |_| None);
+        let told = "To let others connect: portals = [\"0.0.0.0:3260\"] (without a [[target.user]], whoever";
+        assert!(banner.contains(told), "{banner}");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use lunette_block::OpenError;
 use lunette_initiator::{AnswerFault, CommandError};
 use lunette_scsi::client::Unfit;
 use lunette_target::StartError;
+use rustix::io::Errno;
 use serde::Serialize;
 
 /// Exit statuses beside 0; those from 3 on are the initiator's.
@@ -87,8 +88,8 @@ impl Failure {
     }
 
     /// The server did not start: status 1.
-    pub(crate) fn start(error: &StartError) -> Self {
-        Self { help: help(error), ..Self::of(LOCAL, chain(error)) }
+    pub(crate) fn start(error: &StartError, said: Said) -> Self {
+        Self { help: help(error, said), ..Self::of(LOCAL, chain(error)) }
     }
 
     /// The command line or the configuration is wrong: status 2.
@@ -272,21 +273,73 @@ fn chain(error: &dyn Error) -> String {
     text
 }
 
+/// Where the operator says what is served, and so the syntax of advice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Said {
+    InFlags,
+    /// In the file of `--config`.
+    InFile,
+}
+
 /// What to type differently.
-fn help(error: &StartError) -> Option<String> {
+fn help(error: &StartError, said: Said) -> Option<String> {
+    if is_out_of_descriptors(error) {
+        let help = "the process may not have more open files: raise LimitNOFILE= of its systemd unit (`ulimit -Hn` shows it)";
+        return Some(help.to_owned());
+    }
     match error {
         StartError::Portal { address, source } if source.kind() == io::ErrorKind::AddrInUse => {
             let mut free = *address;
             free.set_port(0);
-            Some(format!("--portal {free} picks a free port and says which"))
+            Some(match said {
+                Said::InFlags => format!("--portal {free} picks a free port and says which"),
+                Said::InFile => {
+                    format!(
+                        "\"{free}\" in portals, or port = 0 in its [[portal]], picks a free port and says which"
+                    )
+                }
+            })
         }
         StartError::Volume { source: OpenError::Io { path, source, .. }, .. }
             if source.kind() == io::ErrorKind::PermissionDenied && path.starts_with("/dev") =>
         {
             Some("disks are usually open to root and to the group disk only".to_owned())
         }
+        StartError::Volume { source, .. } => option_of(source).map(|options| match said {
+            Said::InFlags => {
+                let flags =
+                    options.replace(" = ", "=").replace(", ", ",").replace('"', "").replace("ro=true", "ro");
+                format!("options stand behind the path, after a comma: --lun PATH,{flags}")
+            }
+            Said::InFile => format!("in its [[target.lun]]: {options}"),
+        }),
         _ => None,
     }
+}
+
+/// The options of a logical unit that an error speaks of, as a file has them.
+fn option_of(error: &OpenError) -> Option<String> {
+    match error {
+        OpenError::Missing { .. } => Some("size = \"10G\"".to_owned()),
+        OpenError::NoIdentity { .. } => Some("serial = \"NAME\"".to_owned()),
+        OpenError::NoDirect { .. } | OpenError::NoUring { .. } => Some("engine = \"threads\"".to_owned()),
+        OpenError::Protected { kind, block_length_bytes, .. } => {
+            Some(format!("protection = {kind}, block = {block_length_bytes}"))
+        }
+        OpenError::Io { doing, .. } if doing.ends_with("(ro serves it read-only)") => {
+            Some("ro = true".to_owned())
+        }
+        _ => None,
+    }
+}
+
+/// Whether the process has as many open files as it may have.
+fn is_out_of_descriptors(error: &dyn Error) -> bool {
+    let is_one = |error: &(dyn Error + 'static)| {
+        let error = error.downcast_ref::<io::Error>();
+        error.and_then(io::Error::raw_os_error) == Some(Errno::MFILE.raw_os_error())
+    };
+    std::iter::successors(error.source(), |&error| error.source()).any(is_one)
 }
 
 #[cfg(test)]
@@ -311,15 +364,59 @@ mod tests {
             address: "[::1]:3260".parse().unwrap(),
             source: io::ErrorKind::AddrInUse.into(),
         };
-        assert_eq!(help(&error).as_deref(), Some("--portal [::1]:0 picks a free port and says which"));
+        assert_eq!(
+            help(&error, Said::InFlags).as_deref(),
+            Some("--portal [::1]:0 picks a free port and says which")
+        );
+        let in_file = help(&error, Said::InFile).unwrap();
+        assert!(in_file.contains("\"[::1]:0\" in portals") && !in_file.contains("--portal"), "{in_file}");
+    }
+
+    fn not_opened(source: OpenError) -> StartError {
+        let unit = UnitPlace { target: "iqn.2026-11.io.lunette:a".into(), lun: 3 };
+        StartError::Volume { unit, source }
+    }
+
+    #[test]
+    fn options_are_told_as_they_are_written() {
+        let told = |source: OpenError| {
+            let error = not_opened(source);
+            [Said::InFlags, Said::InFile].map(|said| help(&error, said).unwrap())
+        };
+        let [flags, file] = told(OpenError::Missing { path: "a.img".into() });
+        assert!(flags.ends_with(": --lun PATH,size=10G"), "{flags}");
+        assert_eq!(file, "in its [[target.lun]]: size = \"10G\"");
+        let doing = "open it for writing (ro serves it read-only)";
+        let source = io::ErrorKind::PermissionDenied.into();
+        let [flags, file] = told(OpenError::Io { path: "a.img".into(), doing, source });
+        assert!(flags.ends_with(",ro") && file.ends_with(": ro = true"), "{flags} {file}");
+        let (path, beside) = ("a.img".into(), "a.img.pi".into());
+        let [flags, file] = told(OpenError::Protected { path, beside, kind: 1, block_length_bytes: 512 });
+        assert!(flags.ends_with(",protection=1,block=512"), "{flags}");
+        assert!(file.ends_with("protection = 1, block = 512"), "{file}");
+    }
+
+    #[test]
+    fn the_unit_is_named_with_its_target() {
+        let text = chain(&not_opened(OpenError::Missing { path: "a.img".into() }));
+        assert!(text.starts_with("iqn.2026-11.io.lunette:a LUN 3: a.img does not exist"), "{text}");
+    }
+
+    #[test]
+    fn too_few_descriptors_are_told_where_there_are_more() {
+        let source = io::Error::from_raw_os_error(Errno::MFILE.raw_os_error());
+        let error = not_opened(OpenError::Io { path: "a.img".into(), doing: "open it", source });
+        assert!(help(&error, Said::InFile).unwrap().contains("LimitNOFILE"));
+        let source = io::Error::from_raw_os_error(Errno::MFILE.raw_os_error());
+        assert!(help(&StartError::System(source), Said::InFlags).unwrap().contains("ulimit -Hn"));
     }
 
     #[test]
     fn a_closed_device_gets_advice() {
-        let refused = |path: &str, kind: io::ErrorKind| StartError::Volume {
-            unit: UnitPlace { target: "iqn.2026-11.io.lunette:a".into(), lun: 0 },
-            source: OpenError::Io { path: path.into(), doing: "open it", source: kind.into() },
+        let refused = |path: &str, kind: io::ErrorKind| {
+            not_opened(OpenError::Io { path: path.into(), doing: "open it", source: kind.into() })
         };
+        let help = |error: &StartError| help(error, Said::InFlags);
         assert!(help(&refused("/dev/sda", io::ErrorKind::PermissionDenied)).is_some());
         assert_eq!(help(&refused("/dev/sda", io::ErrorKind::NotFound)), None);
         assert_eq!(help(&refused("/srv/a.img", io::ErrorKind::PermissionDenied)), None);

@@ -14,7 +14,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tracing::{error, info, warn};
 
-use crate::failure::{Failure, say};
+use crate::failure::{Failure, Said, say};
 use crate::options::ServeOptions;
 use crate::ready::{self, ReadyDescriptor};
 use crate::{banner, log};
@@ -33,8 +33,9 @@ pub(crate) fn serve(options: ServeOptions) -> Result<(), Failure> {
         .map_err(|error| Failure::new("cannot wait for signals", &error))?;
     let json = options.json;
     let file = options.config.clone();
+    let said = if file.is_some() { Said::InFile } else { Said::InFlags };
     let config = config(options)?;
-    let server = Server::start(&config).map_err(|error| Failure::start(&error))?;
+    let server = Server::start(&config).map_err(|error| Failure::start(&error, said))?;
     spawn_signals(signals, server.handle(), (file, config.limits.drain_timeout_s))?;
 
     let line = ready::line_of(&server);
@@ -42,7 +43,7 @@ pub(crate) fn serve(options: ServeOptions) -> Result<(), Failure> {
         // Whoever asked for it has gone or closed it; the disks are served all the same.
         warn!(%error, "nobody reads from the descriptor of --ready-fd");
     }
-    print(&if json { line } else { banner::of(&server) });
+    print(&if json { line } else { banner::of(&server, said) });
     server.wait().map_err(|error| Failure::new("the end was not clean", &error))?;
     info!("everything acknowledged is stable");
     Ok(())

@@ -116,7 +116,8 @@ fn what_is_missing_is_named_and_nothing_is_created() {
     assert_eq!(
         (message.as_str(), status),
         (
-            "error: iqn.2026-11.io.lunette:a LUN 0: nowhere.img does not exist; to create it, give its size, for example ,size=10G\n",
+            "error: iqn.2026-11.io.lunette:a LUN 0: nowhere.img does not exist; to create it, give its size, for example size=10G\n\
+             help: options stand behind the path, after a comma: --lun PATH,size=10G\n",
             Some(1)
         )
     );

@@ -22,8 +22,13 @@ struct Served {
 impl Served {
     /// Runs `lunette serve` with arguments and redirections as the shell takes them.
     fn shell(arguments: &str) -> Self {
+        Self::shell_after("", arguments)
+    }
+
+    /// The same, after another command of the shell, which ends with a semicolon.
+    fn shell_after(first: &str, arguments: &str) -> Self {
         let mut child = Command::new("sh")
-            .args(["-c", &format!("exec \"$LUNETTE\" serve {arguments}")])
+            .args(["-c", &format!("{first} exec \"$LUNETTE\" serve {arguments}")])
             .env("LUNETTE", env!("CARGO_BIN_EXE_lunette"))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -317,27 +322,20 @@ fn an_image_that_is_only_read_may_be_replaced() {
     assert!(status.success(), "{said}");
 }
 
+/// Many systems still start programs with a soft limit of 1024, and each image takes a descriptor.
 #[test]
-fn a_size_that_the_next_start_refuses_is_told_when_the_image_grows() {
+fn images_have_all_descriptors_that_there_may_be() {
     let directory = tempfile::tempdir().expect("a directory");
-    let (mut served, image) = serve_image(&directory, ",size=1M");
-    let length = |bytes| {
-        std::fs::OpenOptions::new()
-            .write(true)
-            .open(&image)
-            .and_then(|file| file.set_len(bytes))
-            .expect("set");
-    };
-    length(3 << 20);
-    served.wait_until_said(
-        "size=1M is no longer the image's: the next start refuses it; set size=3M or leave it out",
-    );
-    length(1 << 20);
-    served.wait_until_said("the volume was cut");
+    let lun = |number| format!("--lun '{}/{number}.img,size=1M,engine=threads'", directory.path().display());
+    let luns: Vec<String> = (0..40).map(lun).collect();
+    let arguments = format!("--json --log off --portal 127.0.0.1:0 {}", luns.join(" "));
+    let mut served = Served::shell_after("ulimit -Sn 40;", &arguments);
+    served.lines_up_to("{");
     served.signal(Signal::TERM);
-    let (status, said) = served.end();
-    assert!(status.success(), "{said}");
-    assert_eq!(said.matches("the next start refuses it").count(), 1, "{said}");
+    assert!(served.end().0.success());
+    let (status, said) = Served::shell_after("ulimit -n 40;", &arguments).end();
+    assert_eq!(status.code(), Some(1), "{said}");
+    assert!(said.contains("help: ") && said.contains("LimitNOFILE") && said.contains("ulimit -Hn"), "{said}");
 }
 
 #[test]
@@ -400,8 +398,47 @@ fn one_serial_number_twice_is_not_called_a_copy() {
 }
 
 #[test]
+fn a_file_is_told_what_to_write_in_it() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("disks.toml");
+    let text = "portals = [\"127.0.0.1:0\"]\n[[target]]\nname = \"iqn.2026-11.io.lunette:a\"\n\
+                [[target.lun]]\nnumber = 7\nstore = \"disk.img\"\n";
+    std::fs::write(&path, text).expect("written");
+    let (status, said) = Served::shell(&format!("--config '{}'", path.display())).end();
+    assert_eq!(status.code(), Some(1), "{said}");
+    assert!(said.contains("error: iqn.2026-11.io.lunette:a LUN 7: "), "{said}");
+    assert!(
+        said.contains("help: in its [[target.lun]]: size = \"10G\"") && !said.contains(",size"),
+        "{said}"
+    );
+}
+
+#[test]
 fn overlapping_portals_are_a_mistake_of_the_command_line() {
     let (status, said) = Served::shell("--portal 127.0.0.1:3299 --portal 0.0.0.0:3299 --lun mem:1M").end();
     assert_eq!(status.code(), Some(2), "{said}");
     assert!(said.contains("overlap"), "{said}");
+}
+
+#[test]
+fn a_size_that_the_next_start_refuses_is_told_when_the_image_grows() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (mut served, image) = serve_image(&directory, ",size=1M");
+    let length = |bytes| {
+        std::fs::OpenOptions::new()
+            .write(true)
+            .open(&image)
+            .and_then(|file| file.set_len(bytes))
+            .expect("set");
+    };
+    length(3 << 20);
+    served.wait_until_said(
+        "size=1M is no longer the image's: the next start refuses it; set size=3M or leave it out",
+    );
+    length(1 << 20);
+    served.wait_until_said("the volume was cut");
+    served.signal(Signal::TERM);
+    let (status, said) = served.end();
+    assert!(status.success(), "{said}");
+    assert_eq!(said.matches("the next start refuses it").count(), 1, "{said}");
 }

@@ -61,7 +61,7 @@ pub(crate) fn open(
     let (access, doing) = if spec.read_only {
         (OFlags::RDONLY, "open it")
     } else {
-        (OFlags::RDWR, "open it for writing (,ro serves it read-only)")
+        (OFlags::RDWR, "open it for writing (ro serves it read-only)")
     };
     let file_type = rustix::fs::stat(path).map(|stat| FileType::from_raw_mode(stat.st_mode));
     match file_type {

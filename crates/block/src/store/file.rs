@@ -128,7 +128,7 @@ fn open_or_create(path: &Path, create_bytes: Option<u64>, spec: &VolumeSpec) -> 
     let (access, doing) = if spec.read_only {
         (OFlags::RDONLY, "open it")
     } else {
-        (OFlags::RDWR, "open it for writing (,ro serves it read-only)")
+        (OFlags::RDWR, "open it for writing (ro serves it read-only)")
     };
     let fd = rustix::fs::open(path, access | OFlags::CLOEXEC, Mode::empty())
         .map_err(|errno| OpenError::io(path, doing, errno))?;

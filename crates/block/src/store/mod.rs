@@ -308,7 +308,7 @@ pub(crate) const SIZE_BYTES_MAX: u64 = i64::MAX as u64;
 /// Refuses sizes that cannot be served in blocks.
 pub(crate) fn check_size(what: &str, size_bytes: u64, block_length_bytes: u32) -> Result<(), OpenError> {
     let why = if size_bytes == 0 {
-        "there is nothing to serve; give a size, for example ,size=10G".to_owned()
+        "there is nothing to serve; give a size, for example size=10G".to_owned()
     } else if !size_bytes.is_multiple_of(u64::from(block_length_bytes)) {
         format!("not a multiple of the block length, {block_length_bytes} bytes")
     } else if size_bytes > SIZE_BYTES_MAX {

@@ -23,7 +23,10 @@ fn a_missing_image_is_created_only_with_a_size() {
     let path = directory.path().join("a.img");
     let error = refusal(&file_spec(&path, None));
     assert!(matches!(error, OpenError::Missing { .. }));
-    assert!(error.to_string().contains("a.img") && error.to_string().contains(",size=10G"), "{error}");
+    assert!(
+        error.to_string().contains("a.img") && error.to_string().contains("for example size=10G"),
+        "{error}"
+    );
     assert!(!path.exists());
 
     let volume = Volume::open(&file_spec(&path, Some(1 << 30))).unwrap();
