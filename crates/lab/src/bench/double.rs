@@ -61,7 +61,8 @@ impl<F: FnMut(&mut At, Duration) -> Vec<Over>> Endpoint for Double<F> {
         let over = (self.poll)(&mut self.at, timeout);
         let done = self.at.now;
         ended.extend(over.into_iter().map(|((slot, queued), end)| {
-            let moments = Moments { queued, done, ..Moments::default() };
+            let (sent, first_byte) = (Some(queued), Some(done));
+            let moments = Moments { queued, sent, first_byte, done, tag: None };
             Ended { slot, end, buffer: Some(Vec::new()), moments }
         }));
         Ok(())

@@ -31,6 +31,8 @@ struct Slot {
     operation: Operation,
     /// When it was to begin.
     intended: Duration,
+    /// When it was queued for the first time, where that try is over and another one has begun.
+    queued: Option<Duration>,
     /// How often it was sent again because the unit had something else to tell.
     again: u32,
 }
@@ -264,7 +266,7 @@ impl<'a, E: Endpoint> Worker<'a, E> {
             }
         }
         self.of_warm_up += usize::from(self.is_of_warm_up(intended));
-        self.slots[slot as usize] = Some(Slot { operation, intended, again: 0 });
+        self.slots[slot as usize] = Some(Slot { operation, intended, queued: None, again: 0 });
         self.endpoint.submit(slot, &operation, buffer);
         Ok(())
     }
@@ -285,10 +287,12 @@ impl<'a, E: Endpoint> Worker<'a, E> {
     fn ended(&mut self, ended: Ended<E::Buffer>) -> Option<u32> {
         let slot = self.slots.get_mut(ended.slot as usize)?.as_mut()?;
         let Slot { operation, intended, .. } = *slot;
+        // Each try is queued anew, and what those before it took is waiting, too: as if for a narrow command window.
+        let queued = *slot.queued.get_or_insert(ended.moments.queued);
         let fault = match (ended.end, ended.buffer) {
             (End::Good, Some(buffer)) => {
                 self.leave(ended.slot, &operation, intended);
-                return self.good(&operation, intended, &ended.moments, buffer);
+                return self.good(&operation, intended, &Moments { queued, ..ended.moments }, buffer);
             }
             (End::Busy, Some(buffer)) => {
                 self.recorder.busy += 1;
@@ -533,6 +537,11 @@ mod tests {
         let done = run(&plan, &monitor, endpoint, None);
         assert_eq!((done.recorder.busy, done.recorder.again, done.recorder.operations()), (100, 1, 1));
         assert!(!monitor.is_stopped(), "nothing has failed");
+        // All 102 tries are of its latency, and those that came to nothing are of its wait for the command window.
+        let split = &done.recorder.split;
+        let histograms = [&done.recorder.read.latency_ns, &split.window, &split.away];
+        assert_eq!(histograms.map(|histogram| histogram.max() / 1_000_000), [102, 101, 1]);
+        assert_eq!(split.schedule.len(), 0, "it began when it was to");
     }
 
     /// What comes at equal distances, so many a second of one worker.
