@@ -34,6 +34,14 @@ pub(crate) trait Client: Send {
     /// Opens a file, reads so many bytes, which is all of it, and closes it.
     fn read(&mut self, name: &str, length_bytes: usize) -> io::Result<()>;
 
+    /// Makes ready for files with these data, before any time is taken. Who has not been told of them may refuse to write them.
+    ///
+    /// # Errors
+    /// This machine's own file system.
+    fn prepare(&mut self, _data: &[u8]) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Makes a file, writes to it and closes it; all of it is stable when this returns.
     fn write(&mut self, name: &str, data: &[u8]) -> io::Result<()>;
 }
@@ -73,12 +81,14 @@ pub(crate) struct Smb {
     child: Child,
     commands: ChildStdin,
     answers: BufReader<PipeReader>,
-    /// Where what is written comes from.
-    source: PathBuf,
+    /// The directory of what is written.
+    own: PathBuf,
+    /// How long the files are that are there.
+    prepared: Vec<usize>,
 }
 
 impl Smb {
-    /// Logs in to the far end as a guest; `own` is a directory for a file of its own.
+    /// Logs in to the far end as a guest; `own` is a directory for files of its own.
     pub(crate) fn connect(site: &Site, own: &Path) -> Result<Self, LabError> {
         let failed = LabError::system("smbclient at the near end");
         let (answers, told) = io::pipe().map_err(&failed)?;
@@ -98,8 +108,13 @@ impl Smb {
         let Some(commands) = child.stdin.take() else {
             return Err(LabError::NotReady("smbclient has no standard input".to_owned()));
         };
-        let source = own.join("source");
-        Ok(Self { child, commands, answers: BufReader::new(answers), source })
+        let (answers, own) = (BufReader::new(answers), own.to_owned());
+        Ok(Self { child, commands, answers, own, prepared: Vec::new() })
+    }
+
+    /// Where as many bytes come from that are written.
+    fn source(&self, length_bytes: usize) -> PathBuf {
+        self.own.join(format!("source-{length_bytes}"))
     }
 
     /// Waits until it has logged in: it says then that there is no such file.
@@ -132,12 +147,21 @@ impl Client for Smb {
         if line.contains(&format!(" of size {length_bytes} ")) { Ok(()) } else { Err(other_length(name)) }
     }
 
-    fn write(&mut self, name: &str, data: &[u8]) -> io::Result<()> {
-        // The same file again and again: it is in this machine's memory.
-        if fs::metadata(&self.source).map_or(0, |metadata| metadata.len()) != data.len() as u64 {
-            fs::write(&self.source, data)?;
+    /// `smbclient` sends files alone: one of each length, the same again and again, so that it is in this machine's memory.
+    fn prepare(&mut self, data: &[u8]) -> io::Result<()> {
+        if !self.prepared.contains(&data.len()) {
+            fs::write(self.source(data.len()), data)?;
+            self.prepared.push(data.len());
         }
-        self.carry(&format!("put {} {name}", self.source.display()), "putting file").map(drop)
+        Ok(())
+    }
+
+    fn write(&mut self, name: &str, data: &[u8]) -> io::Result<()> {
+        if !self.prepared.contains(&data.len()) {
+            return Err(lost(format!("nothing of the length of {name} is there to be sent")));
+        }
+        let source = self.source(data.len());
+        self.carry(&format!("put {} {name}", source.display()), "putting file").map(drop)
     }
 }
 
@@ -284,5 +308,39 @@ impl Client for Nfs {
             left = &left[count..];
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    /// Says what it was told to do, and that it has done it.
+    const OBEDIENT: &str = "while read -r line; do echo \"putting file: $line\"; done";
+
+    #[test]
+    fn nothing_is_written_here_while_a_file_is_written_there() {
+        let own = tempfile::tempdir().expect("a directory");
+        let (answers, told) = io::pipe().expect("a pipe");
+        let mut started = Command::new("sh");
+        started.args(["-c", OBEDIENT]).stdin(Stdio::piped()).stdout(told);
+        let mut child = started.spawn().expect("sh");
+        let commands = child.stdin.take().expect("its input");
+        let (answers, own_path) = (BufReader::new(answers), own.path().to_owned());
+        let mut smb = Smb { child, commands, answers, own: own_path, prepared: Vec::new() };
+        let sizes = [1 << 10, 4 << 10];
+        for size in sizes {
+            assert!(smb.write("early", &vec![1; size]).is_err(), "what would be sent is not there");
+            smb.prepare(&vec![1; size]).expect("a file");
+            assert_eq!(fs::read(smb.source(size)).expect("it"), vec![1; size]);
+        }
+        // Where it is gone nothing could be written to it.
+        drop(own);
+        for number in 0..2 {
+            for size in sizes {
+                smb.write(&format!("new-{number}"), &vec![1; size]).expect("it says that it was done");
+            }
+        }
     }
 }

@@ -119,6 +119,9 @@ fn times(
 ) -> Result<Vec<(Figure, f64)>, LabError> {
     let failed = LabError::system("a file of a study");
     let data = SIZES_KIB.map(|size_kib| vec![FILLING; (size_kib << 10) as usize]);
+    if writes {
+        data.iter().try_for_each(|data| client.prepare(data)).map_err(&failed)?;
+    }
     let mut times_ms = SIZES_KIB.map(|_| Vec::new());
     let all_begun = Instant::now();
     for number in 0..*counts.end() {
@@ -144,7 +147,7 @@ fn times(
 mod tests {
     use super::*;
     use std::collections::BTreeSet;
-    use std::fs;
+    use std::{fs, io};
 
     use crate::study::probe::Turn;
 
@@ -187,6 +190,37 @@ mod tests {
         // The same again would not be new files.
         assert!(write(&mut directory).is_err());
     }
+
+    /// Notes how long what is prepared and written is, and whether that is a file's own time.
+    #[derive(Default)]
+    struct Noting(Vec<(bool, usize)>);
+
+    impl Client for Noting {
+        fn read(&mut self, _: &str, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn prepare(&mut self, data: &[u8]) -> io::Result<()> {
+            self.0.push((false, data.len()));
+            Ok(())
+        }
+
+        fn write(&mut self, _: &str, data: &[u8]) -> io::Result<()> {
+            self.0.push((true, data.len()));
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_made_ready_before_any_time_is_taken() {
+        let mut client = Noting::default();
+        times(&mut client, false, &(2..=2), Duration::ZERO).expect("times");
+        assert_eq!(client.0, []);
+        times(&mut client, true, &(2..=2), Duration::ZERO).expect("times");
+        let of = |is_timed| SIZES_KIB.map(|size_kib| (is_timed, (size_kib << 10) as usize));
+        assert_eq!(client.0, [of(false), of(true), of(true)].concat());
+    }
+
     #[test]
     fn files_are_added_until_that_was_enough() {
         let written = |enough| {
