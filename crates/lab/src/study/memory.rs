@@ -7,6 +7,7 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use lunette_wan::spawn_apart;
@@ -17,8 +18,8 @@ pub(crate) const SERVER_BYTES: u64 = 896 << 20;
 /// Where the kernel shows control groups.
 const ROOT: &str = "/sys/fs/cgroup";
 /// Waits for the end of its input, and removes a directory when the last process in it is gone.
-const REMOVE: &str =
-    "cat >/dev/null; for i in $(seq 300); do rmdir \"$1\" 2>/dev/null && exit; sleep 0.1; done";
+const REMOVE: &str = "cat >/dev/null; for i in $(seq 300); do [ -d \"$1\" ] || exit; rmdir \"$1\" 2>/dev/null && exit; \
+                      sleep 0.1; done";
 
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
@@ -43,7 +44,10 @@ fn controller() -> Option<(PathBuf, &'static str)> {
 impl MemoryBound {
     /// Makes one; nothing where the kernel has no such groups, or lets this process make none.
     pub(crate) fn make(bytes: u64) -> Option<Self> {
-        let (parent, file) = controller()?;
+        Self::within(controller()?, bytes)
+    }
+
+    fn within((parent, file): (PathBuf, &str), bytes: u64) -> Option<Self> {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let directory = parent.join(format!("lunette-lab-{}-{number}", std::process::id()));
         let mut shell = Command::new("sh");
@@ -59,9 +63,10 @@ impl MemoryBound {
         Some(bound)
     }
 
-    /// Whether this machine lets this process make one.
+    /// Whether this machine lets this process make one, which is found out once.
     pub(crate) fn is_possible() -> bool {
-        Self::make(1 << 30).is_some()
+        static IS_POSSIBLE: OnceLock<bool> = OnceLock::new();
+        *IS_POSSIBLE.get_or_init(|| Self::make(1 << 30).is_some())
     }
 
     /// Takes a process in.
@@ -96,5 +101,18 @@ mod tests {
         assert!(waiting.wait().expect("its end").success());
         drop(bound);
         assert!(!directory.exists());
+    }
+
+    #[test]
+    fn nobody_waits_for_a_group_that_was_never_made() {
+        let parent = tempfile::tempdir().expect("a directory");
+        // Nobody makes a directory in a file, whoever he is.
+        let file = parent.path().join("file");
+        fs::write(&file, "").expect("a file");
+        let begun = std::time::Instant::now();
+        assert!(MemoryBound::within((file, "memory.max"), 64 << 20).is_none());
+        // Who waits for it to be removed does so for half a minute.
+        assert!(begun.elapsed() < std::time::Duration::from_secs(20));
+        assert_eq!(fs::read_dir(parent.path()).expect("a directory").count(), 1);
     }
 }
