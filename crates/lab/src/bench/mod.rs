@@ -6,7 +6,7 @@ mod fill;
 mod gate;
 pub(crate) mod monitor;
 pub(crate) mod plan;
-mod processor;
+pub(crate) mod processor;
 pub(crate) mod recorder;
 mod source;
 pub(crate) mod split;

@@ -34,7 +34,7 @@ impl Processor {
 }
 
 /// Of the whole process.
-pub(super) fn now() -> Duration {
+pub(crate) fn now() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::try_from(time).unwrap_or_default()
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::param::clock_ticks_per_second;
 
+use crate::bench::processor;
 use crate::host::{ProcessorTime, Shares};
 
 /// How often is looked: seldom enough that nobody notices.
@@ -39,6 +40,8 @@ pub(crate) struct Watched {
     pub(crate) busy: Option<Busy>,
     /// What all processors did.
     pub(crate) shares: Shares,
+    /// The share of one processor that this process had, which may be more than 1.
+    pub(crate) own: f64,
     /// How long it was measured.
     pub(crate) lasted: Duration,
 }
@@ -62,14 +65,15 @@ pub(crate) fn watched<T>(is_measured: &(dyn Fn() -> bool + Sync), work: impl FnO
 fn watch(is_measured: &(dyn Fn() -> bool + Sync), ended: &Receiver<()>) -> Watched {
     let is_over = || ended.recv_timeout(STEP) != Err(RecvTimeoutError::Timeout);
     // What is never measured is looked at as a whole.
-    let (mut begun, mut before) = (Instant::now(), ProcessorTime::now());
+    let now = || (Instant::now(), ProcessorTime::now(), processor::now());
+    let (mut begun, mut before, mut own_before) = now();
     let mut seen = Seen::look(Duration::ZERO);
     let mut waits = !is_measured();
     let mut waited = LOOK_INTERVAL;
     while !is_over() {
         let is_measured = is_measured();
         if waits && is_measured {
-            (begun, before, waits) = (Instant::now(), ProcessorTime::now(), false);
+            ((begun, before, own_before), waits) = (now(), false);
             (seen, waited) = (Seen::look(Duration::ZERO), LOOK_INTERVAL);
         } else if !waits && !is_measured {
             break;
@@ -80,11 +84,12 @@ fn watch(is_measured: &(dyn Fn() -> bool + Sync), ended: &Receiver<()>) -> Watch
             waited = waited.saturating_sub(STEP);
         }
     }
-    let now = ProcessorTime::now();
+    let (until, after, own_after) = now();
+    let own = own_after.saturating_sub(own_before).as_secs_f64() / (until - begun).as_secs_f64().max(1e-9);
     seen.add_all(begun.elapsed());
-    let shares = before.zip(now).map(|(before, now)| now.since(before)).unwrap_or_default();
+    let shares = before.zip(after).map(|(before, after)| after.since(before)).unwrap_or_default();
     let lasted = begun.elapsed();
-    Watched { busy: seen.busiest(lasted), shares, lasted }
+    Watched { busy: seen.busiest(lasted), shares, own, lasted }
 }
 
 /// Processor time of a thread.
@@ -290,6 +295,7 @@ mod tests {
         let busy = seen.busy.expect("a share");
         // What others had of the processor is not its own.
         assert!(busy.busiest > had / 2.0 && busy.loaded >= busy.busiest, "{busy:?}");
+        assert!(seen.own > had / 2.0, "{seen:?}");
         let Shares { idle, stolen, at_work, .. } = seen.shares;
         assert!((0.0..1.0).contains(&idle) && (0.0..1.0).contains(&stolen) && at_work > 0.0, "{seen:?}");
     }
@@ -321,7 +327,7 @@ mod tests {
             thread::sleep(MS(300));
         });
         // That thread is gone, and was all that had something to do.
-        assert!(seen.busy.is_some_and(|busy| busy.busiest < 0.5), "{seen:?}");
+        assert!(seen.busy.is_some_and(|busy| busy.busiest < 0.5) && seen.own < 0.5, "{seen:?}");
     }
 
     #[test]

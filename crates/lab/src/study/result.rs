@@ -141,7 +141,8 @@ pub struct CellResult {
     pub runs: Vec<f64>,
     /// (largest - smallest) / median, and of logins / mean; none of a single run, which tells nothing of that.
     pub spread: Option<f64>,
-    /// The share of one processor that this process had: the initiator and the emulated network.
+    /// The share of one processor that this process had: the initiator and the emulated network. Where this is no workload on a
+    /// disk, older results have 0 and did not measure it.
     pub processor: f64,
     /// The share of all processors that nobody used.
     pub idle: f64,

@@ -388,7 +388,6 @@ fn figure(measured: &Measured, ending: &Ending, probe: &DiskProbe) -> Result<Run
         Metric::OperationsPerSecond => measured.operations_per_s,
         Metric::MeanMilliseconds => mean_ms(measured),
     };
-    let processor = measured.processor_s / measured.seconds.max(1e-9);
     let further = match metric {
         Metric::MebibytesPerSecond | Metric::OperationsPerSecond => {
             both_units(metric, measured.operations_per_s, measured.bytes_per_s).1
@@ -407,7 +406,7 @@ fn figure(measured: &Measured, ending: &Ending, probe: &DiskProbe) -> Result<Run
         }
         _ => None,
     };
-    Ok(Run { processor, further, times, ..Run::of(measured_figure, None) })
+    Ok(Run { further, times, ..Run::of(measured_figure, None) })
 }
 
 #[cfg(test)]

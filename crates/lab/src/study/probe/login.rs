@@ -121,9 +121,9 @@ pub(super) fn run(place: Place<'_>, probe: &LoginProbe, seed: u64) -> Result<Run
     let Some(part) = logged.parts.iter().find(|part| part.phase == probe.phase) else {
         return Err(LabError::Plan("a cell asks for what its login does not have".to_owned()));
     };
-    let Seen { shares, busy, keeping, .. } = logged.seen;
+    let Seen { shares, processor, busy, keeping, .. } = logged.seen;
     let further = vec![Further::new(EXCHANGES, part.exchanges as f64, "")];
-    Ok(Run { shares, busy, keeping, further, ..Run::of(part.time.as_secs_f64() * 1e3, None) })
+    Ok(Run { shares, processor, busy, keeping, further, ..Run::of(part.time.as_secs_f64() * 1e3, None) })
 }
 
 fn log_in(place: Place<'_>, probe: &LoginProbe) -> Result<Logged, LabError> {

@@ -597,8 +597,8 @@ pub(crate) fn run_once(place: Place<'_>, probe: &Probe, duty: Duty) -> Result<Ru
         (Probe::Files(files), _) => files::run(place, files, duty),
     })?;
     // What a run has looked at itself is in it already: a disk, while it was measured alone.
-    let Seen { shares, busy, keeping, lasted, .. } = seen;
-    let mut run = Run { shares, busy, keeping, lasted, ..run? };
+    let Seen { shares, processor, busy, keeping, lasted, .. } = seen;
+    let mut run = Run { shares, processor, busy, keeping, lasted, ..run? };
     if let (Some((disk, link, congestion_control, echo)), Some(agreed)) = (beside, &run.negotiated) {
         // A command that is alone is over soon, and nothing of it is on the link then.
         run.exchanged = echo.behind(disk.depth == 1);

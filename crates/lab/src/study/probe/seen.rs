@@ -8,13 +8,15 @@ use lunette_wan::{Emulator, Keeping};
 use super::{Further, Place, disk_busy};
 use crate::LabError;
 use crate::host::{DiskTime, Shares};
-use crate::study::busy::{self, Busy};
+use crate::study::busy::{self, Busy, Watched};
 
 /// What was seen.
 #[derive(Debug, Clone)]
 pub(super) struct Seen {
     /// What all processors did.
     pub(super) shares: Shares,
+    /// The share of one processor that this process had.
+    pub(super) processor: f64,
     /// How busy threads were; zeroes where the system does not tell.
     pub(super) busy: Busy,
     /// How the link was kept.
@@ -71,7 +73,8 @@ impl<'a> Observer<'a> {
         let disk = disk_busy(self.scratch, disk);
         let keeping = marked.map(|(network, mark)| network.since(&mark)).transpose().map_err(&failed)?;
         let keeping = keeping.unwrap_or_default();
-        Ok((done, Seen { shares: watched.shares, busy, keeping, lasted: watched.lasted, disk }))
+        let Watched { shares, own: processor, lasted, .. } = watched;
+        Ok((done, Seen { shares, processor, busy, keeping, lasted, disk }))
     }
 }
 
@@ -118,7 +121,7 @@ mod tests {
         // Half a second of a processor before, and none while it is looked: a sleeping thread has none, however busy the machine is.
         while processor_s()[0] < 0.5 {}
         let ((), seen) = observer.watch(|| std::thread::sleep(Duration::from_millis(500))).expect("a look");
-        assert!(seen.busy.busiest < 0.25, "{seen:?}");
+        assert!(seen.busy.busiest < 0.25 && seen.processor < 0.25, "{seen:?}");
         assert_eq!(seen.keeping, Keeping::default());
         assert!((0.0..=1.0).contains(&seen.shares.idle), "{seen:?}");
         assert!(seen.disk.is_none_or(|disk| (0.0..=100.0).contains(&disk.measured)));

@@ -109,12 +109,13 @@ pub(super) fn run(place: Place<'_>, probe: &TransferProbe) -> Result<Run, LabErr
         let _ = volume.close();
         told?
     };
-    let Seen { shares, busy, keeping, lasted, disk } = seen;
+    let Seen { shares, processor, busy, keeping, lasted, disk } = seen;
     let further = Vec::from_iter(disk);
     let round_trip = modelled.as_ref().map(|modelled| modelled.round_trip);
     let model = modelled.map(|modelled| modelled.expected);
     let run = Run::of(rate, model);
-    Ok(Run { cached, negotiated, further, shares, busy, keeping, lasted, exchanged, round_trip, ..run })
+    let run = Run { shares, processor, busy, keeping, lasted, ..run };
+    Ok(Run { cached, negotiated, further, exchanged, round_trip, ..run })
 }
 
 /// Carries one part after the other: at least one, at most as many as there are, and none more when that was enough. Answers 10^6
@@ -224,6 +225,7 @@ mod tests {
         assert!(of(Kind::Read, 4, Duration::MAX).is_err() && of(Kind::Read, 4, Duration::ZERO).is_ok());
         let (rate, seen) = of(Kind::Read, 3, Duration::MAX).expect("three parts");
         assert!(rate > 0.0 && (0.0..=1.0).contains(&seen.shares.idle), "{rate} {seen:?}");
+        assert!(seen.processor > 0.0, "{seen:?}");
         of(Kind::Write, 2, Duration::MAX).expect("two parts");
         let data = std::fs::read(&path).expect("a file");
         let written = data.chunks(1 << 20).map(|part| part.iter().any(|byte| *byte != 7));
