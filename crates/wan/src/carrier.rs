@@ -11,6 +11,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use crate::device::{Device, Intake, Outlet, Received, Refused};
+use crate::direction::Statistics;
+use crate::error::WanError;
 use crate::pace::Pace;
 use crate::packet::IpPacket;
 use crate::waking::{Lateness, SLEEP_MAX, Waking};
@@ -25,7 +27,7 @@ const LATENESS_MAX_US: u64 = 60_000_000;
 #[derive(Debug, Clone)]
 pub(crate) struct Carried {
     /// What the link has done.
-    counts: Counts,
+    pub(crate) counts: Counts,
     /// What of it the device at the other end has refused.
     pub(crate) refused: Refused,
     /// How often the device has handed over what is no packet.
@@ -39,8 +41,11 @@ pub(crate) struct Carried {
 }
 
 impl Carried {
-    pub(crate) fn new() -> Result<Self, hdrhistogram::CreationError> {
-        let lateness_us = Histogram::new_with_max(LATENESS_MAX_US, 2)?;
+    /// # Errors
+    /// There is no memory for it.
+    pub(crate) fn new() -> Result<Self, WanError> {
+        let lateness_us = Histogram::new_with_max(LATENESS_MAX_US, 2).map_err(io::Error::other);
+        let lateness_us = lateness_us.map_err(WanError::of("a histogram"))?;
         Ok(Self {
             counts: Counts::default(),
             refused: Refused::default(),
@@ -49,6 +54,24 @@ impl Carried {
             lateness_us,
             outpaced: 0,
         })
+    }
+
+    /// All of it; `dropped` is what the kernel did not hand over.
+    pub(crate) fn statistics(&self, dropped: u64) -> Statistics {
+        let quantile = |share| Duration::from_micros(self.lateness_us.value_at_quantile(share));
+        let intake = |share| Duration::from_micros(self.intake_lateness_us.value_at_quantile(share));
+        Statistics {
+            counts: self.counts(),
+            lateness_median: quantile(0.5),
+            lateness_p99: quantile(0.99),
+            lateness_max: Duration::from_micros(self.lateness_us.max()),
+            intake_lateness_median: intake(0.5),
+            intake_lateness_p99: intake(0.99),
+            intake_lateness_max: Duration::from_micros(self.intake_lateness_us.max()),
+            overrun: dropped + self.refused.packets + self.unreadable,
+            refused: self.refused.packets,
+            outpaced: self.outpaced,
+        }
     }
 
     /// What became of the packets. What was refused has not arrived.
@@ -253,7 +276,7 @@ fn wait_for_each_other(lateness_us: &mut [u64], took_us: u64) {
     }
 }
 
-fn micros(time: Duration) -> u64 {
+pub(crate) fn micros(time: Duration) -> u64 {
     time.as_micros().try_into().unwrap_or(u64::MAX)
 }
 

@@ -66,8 +66,7 @@ impl Direction {
         shape: &Shape,
         seed: u64,
     ) -> Result<Self, WanError> {
-        let carried = Carried::new().map_err(io::Error::other).map_err(WanError::of("a histogram"))?;
-        let carried = Arc::new(Mutex::new(carried));
+        let carried = Arc::new(Mutex::new(Carried::new()?));
         let (woken, wake) = pipe_with(PipeFlags::CLOEXEC).map_err(WanError::of("a pipe"))?;
         let order = Arc::new(ReshapeOrder::default());
         let carrier = Carrier {
@@ -115,21 +114,7 @@ impl Direction {
 
     /// `dropped` is what the kernel did not hand over.
     pub(crate) fn statistics(&self, dropped: u64) -> Statistics {
-        let carried = self.carried.lock().unwrap_or_else(PoisonError::into_inner);
-        let quantile = |share| Duration::from_micros(carried.lateness_us.value_at_quantile(share));
-        let intake = |share| Duration::from_micros(carried.intake_lateness_us.value_at_quantile(share));
-        Statistics {
-            counts: carried.counts(),
-            lateness_median: quantile(0.5),
-            lateness_p99: quantile(0.99),
-            lateness_max: Duration::from_micros(carried.lateness_us.max()),
-            intake_lateness_median: intake(0.5),
-            intake_lateness_p99: intake(0.99),
-            intake_lateness_max: Duration::from_micros(carried.intake_lateness_us.max()),
-            overrun: dropped + carried.refused.packets + carried.unreadable,
-            refused: carried.refused.packets,
-            outpaced: carried.outpaced,
-        }
+        self.carried.lock().unwrap_or_else(PoisonError::into_inner).statistics(dropped)
     }
 
     /// # Errors

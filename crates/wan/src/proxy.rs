@@ -17,7 +17,9 @@ use std::time::Duration;
 use lunette_link::{Counts, Link, Loss, Shape};
 
 use self::lane::{Lane, Parcel, Segment};
+use crate::direction::Statistics;
 use crate::error::WanError;
+use crate::watcher::Watcher;
 
 /// Connections at one time; more wait to be accepted.
 const CONNECTIONS_MAX: usize = 256;
@@ -105,7 +107,7 @@ impl Proxy {
         let listener = TcpListener::bind(listen).map_err(WanError::of("the address to listen on"))?;
         let address = listener.local_addr().map_err(WanError::of("the address to listen on"))?;
         listener.set_nonblocking(true).map_err(WanError::of("the address to listen on"))?;
-        let lanes = [Lane::new(&link.up, seed), Lane::new(&link.down, !seed)].map(Arc::new);
+        let lanes = [Lane::new(&link.up, seed)?, Lane::new(&link.down, !seed)?].map(Arc::new);
         let (open, unreached) = (Arc::default(), Arc::default());
         let mut proxy = Self { address, lanes, open, unreached, threads: Vec::new() };
         for lane in proxy.lanes.clone() {
@@ -146,6 +148,21 @@ impl Proxy {
     #[must_use]
     pub fn unreached(&self) -> u64 {
         self.unreached.count.load(Ordering::Relaxed)
+    }
+
+    /// How the link was kept so far, from the side that connects to the other and back: each segment counts as a packet. How long
+    /// bytes waited until they were taken in nobody tells, and that is 0; nothing can be lost beside the link.
+    #[must_use]
+    pub fn statistics(&self) -> [Statistics; 2] {
+        self.lanes
+            .each_ref()
+            .map(|lane| lane.carried().lock().unwrap_or_else(PoisonError::into_inner).statistics(0))
+    }
+
+    /// For whoever looks how the link is kept from one moment to another.
+    #[must_use]
+    pub fn watcher(&self) -> Watcher {
+        Watcher::of_proxy(self.lanes.each_ref().map(|lane| Arc::clone(lane.carried())))
     }
 
     /// What became of the segments so far, from the side that connects to the other and back.

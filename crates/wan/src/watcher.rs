@@ -51,17 +51,22 @@ pub struct Outpaced {
     pub of: u64,
 }
 
-/// Looks at a running network. It keeps the namespaces alive, and not the link.
+/// Looks at a running network, or at a proxy. It keeps the namespaces alive, and not the link.
 #[derive(Debug)]
 pub struct Watcher {
     carried: [Arc<Mutex<Carried>>; 2],
-    /// Where the two directions begin.
-    ends: [(Namespace, End); 2],
+    /// Where the two directions begin; none of a proxy, for which the kernel drops nothing.
+    ends: Option<[(Namespace, End); 2]>,
 }
 
 impl Watcher {
     pub(crate) const fn new(carried: [Arc<Mutex<Carried>>; 2], ends: [(Namespace, End); 2]) -> Self {
-        Self { carried, ends }
+        Self { carried, ends: Some(ends) }
+    }
+
+    /// For a proxy, which has no devices.
+    pub(crate) const fn of_proxy(carried: [Arc<Mutex<Carried>>; 2]) -> Self {
+        Self { carried, ends: None }
     }
 
     /// This moment, for [`Self::since`].
@@ -69,8 +74,11 @@ impl Watcher {
     /// # Errors
     /// The kernel's counters cannot be read.
     pub fn mark(&self) -> io::Result<Mark> {
-        let [near, far] = self.ends.each_ref().map(|(namespace, end)| dropped(namespace, *end));
-        let mut overruns = [near?, far?];
+        let mut overruns = [0; 2];
+        if let Some(ends) = &self.ends {
+            let [near, far] = ends.each_ref().map(|(namespace, end)| dropped(namespace, *end));
+            overruns = [near?, far?];
+        }
         let (mut counts, mut outpaced) = ([Counts::default(); 2], [0; 2]);
         let both = std::array::from_fn(|way| {
             let carried = self.carried[way].lock().unwrap_or_else(PoisonError::into_inner);

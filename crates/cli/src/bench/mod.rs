@@ -21,7 +21,7 @@ use self::work::Wanted;
 use crate::failure::{Failure, say};
 use crate::initiator::{Disk as Unit, End, tell};
 use crate::output;
-use crate::wan::{Witness, is_proxy, proxied};
+use crate::wan::{Witness, call_proxy, is_proxy, proxied};
 
 /// The block length that a file is measured with, in bytes.
 const FILE_BLOCK_BYTES: u32 = 512;
@@ -69,12 +69,17 @@ fn measure(options: &BenchOptions) -> Result<(), Failure> {
     let host = Host::look();
     let interrupts = Interrupts::watch()?;
     let monitor = Monitor::default();
-    let named = link_to(match &options.disk {
-        End::Disk(url) => Some(url),
+    let url = match &options.disk {
+        End::Disk(url) => Some(url.as_ref()),
         End::File(_) => None,
-    });
-    // A proxy has no packets that anybody could tell of, and its name says that it is one.
-    let witness = named.as_ref().filter(|link| !is_proxy(link)).map(|_| Witness::call());
+    };
+    let named = link_to(url);
+    let witness = match (named.as_deref().is_some_and(is_proxy), url) {
+        (true, Some(url)) => Some(call_proxy(&url.portal.host, url.portal.port)),
+        // Nothing goes through a proxy to a file.
+        (true, None) => None,
+        (false, _) => named.as_ref().map(|_| Witness::call()),
+    };
     let carried = thread::scope(|scope| {
         let measurement = scope.spawn(|| bench(&plan, &monitor));
         progress::show(options, &plan, &monitor, &interrupts, &|| measurement.is_finished());

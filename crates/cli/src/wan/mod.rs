@@ -25,7 +25,7 @@ use lunette_link::{Link, named_links};
 use lunette_wan::{Emulator, FAR, NEAR, acquire_privileges};
 use serde::Serialize;
 
-pub(crate) use self::notice::{is_proxy, proxied};
+pub(crate) use self::notice::{call_proxy, is_proxy, proxied};
 pub(crate) use self::witness::Witness;
 use crate::failure::Failure;
 

@@ -7,7 +7,7 @@ use std::process::{Command, ExitCode};
 
 use clap::Args;
 use lunette_link::Link;
-use lunette_wan::Proxy;
+use lunette_wan::{Keeping, Proxy};
 use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -48,6 +48,13 @@ struct Report {
     down_bytes: u64,
     /// Connections that were closed because the far side could not be reached.
     unreached: u64,
+    /// How long after their time segments were handed over, there and back: the sum of both directions' medians.
+    late_us: u64,
+    /// Segments that took this machine longer than the link's transmitter.
+    up_outpaced: u64,
+    down_outpaced: u64,
+    /// What is wrong with the figures, if anything is.
+    doubt: Option<String>,
 }
 
 /// Runs the proxy until the command, or the user, ends it.
@@ -60,7 +67,7 @@ pub(super) fn proxy(options: &ProxyOptions) -> Result<ExitCode, Failure> {
     proxy.tell_unreached(move |error| {
         say(&format!("lunette: {to} cannot be reached, and connections to the proxy are closed: {error}"));
     });
-    announce(proxy.address(), link)
+    announce(proxy.address(), link, proxy.watcher())
         .map_err(|error| Failure::network("nobody can be told that this is a proxy", &error))?;
     say(
         "a proxy has the delay and the rate of the link, but TCP does not see them: no losses, no windows, no congestion",
@@ -83,9 +90,25 @@ pub(super) fn proxy(options: &ProxyOptions) -> Result<ExitCode, Failure> {
     if unreached > 0 {
         say(&format!("{unreached} connections were closed, for {to} could not be reached"));
     }
+    let keeping = Keeping::of(&proxy.statistics());
+    let doubt = keeping.doubt(link).map(|doubt| doubt.to_string());
+    if let Some(doubt) = &doubt {
+        say(&format!("warning: {doubt}"));
+    }
     if let Some(path) = &options.report {
-        let link = link.to_string();
-        let report = Report { mode: "proxy", link, seed: *seed, up_bytes, down_bytes, unreached };
+        let [up_outpaced, down_outpaced] = keeping.outpaced.map(|way| way.packets);
+        let report = Report {
+            mode: "proxy",
+            link: link.to_string(),
+            seed: *seed,
+            up_bytes,
+            down_bytes,
+            unreached,
+            late_us: u64::try_from(keeping.lateness_median.as_micros()).unwrap_or(u64::MAX),
+            up_outpaced,
+            down_outpaced,
+            doubt,
+        };
         save(path, &report)?;
     }
     Ok(ended)

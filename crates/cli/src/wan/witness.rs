@@ -2,8 +2,8 @@
 //!
 //! The one who is asked listens at both ends on a socket with a name that is the network namespace's own, so that there is nothing in
 //! the file system, and nobody outside of the network can ask. Who begins to measure connects and is told the link; when he has
-//! ended he sends a line, and is told what is wrong with his figures. Not here: proxies, which
-//! have no packets ([`super::notice`]).
+//! ended he sends a line, and is told what is wrong with his figures. A proxy answers in the same way, on a socket with another
+//! name ([`super::notice`]).
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::linux::net::SocketAddrExt;
@@ -17,6 +17,7 @@ use lunette_wan::{Emulator, Watcher};
 use serde::{Deserialize, Serialize};
 
 use super::connections;
+use crate::banner::printable;
 
 /// The name of the socket, in each network namespace another one.
 const NAME: &[u8] = b"lunette-wan-link";
@@ -93,29 +94,34 @@ fn address() -> io::Result<SocketAddr> {
 /// There are too many descriptors or threads.
 pub(super) fn listen(emulator: &Emulator, link: &SharedLink) -> io::Result<()> {
     let watcher = Arc::new(emulator.watcher()?);
-    let measurements = Arc::new(());
-    for end in [emulator.near(), emulator.far()] {
-        let listener = end.within(|| UnixListener::bind_addr(&address()?))?;
-        let (watcher, link, measurements) = (Arc::clone(&watcher), link.clone(), Arc::clone(&measurements));
-        let answer = move || {
-            for stream in connections(&listener) {
-                // Each has one, and so have the two ends.
-                if Arc::strong_count(&measurements) > MEASUREMENTS_MAX + 3 {
-                    continue;
-                }
-                let (watcher, link, held) = (Arc::clone(&watcher), link.clone(), Arc::clone(&measurements));
-                let one = move || {
-                    // Whoever goes without the answer is no matter.
-                    let _ = attend(&stream, &watcher, &link);
-                    drop(held);
-                };
-                // Who is not answered says nothing of the link.
-                let _ = thread::Builder::new().name("wan-measurement".to_owned()).spawn(one);
+    let listeners =
+        [emulator.near(), emulator.far()].map(|end| end.within(|| UnixListener::bind_addr(&address()?)));
+    listeners.into_iter().try_for_each(|listener| answer(listener?, &watcher, link))
+}
+
+/// Answers whoever connects, as long as this process lives.
+///
+/// # Errors
+/// There are too many threads.
+pub(super) fn answer(listener: UnixListener, watcher: &Arc<Watcher>, link: &SharedLink) -> io::Result<()> {
+    let (watcher, link, measurements) = (Arc::clone(watcher), link.clone(), Arc::new(()));
+    let answer = move || {
+        for stream in connections(&listener) {
+            // Each has one.
+            if Arc::strong_count(&measurements) > MEASUREMENTS_MAX {
+                continue;
             }
-        };
-        thread::Builder::new().name("wan-witness".to_owned()).spawn(answer)?;
-    }
-    Ok(())
+            let (watcher, link, held) = (Arc::clone(&watcher), link.clone(), Arc::clone(&measurements));
+            let one = move || {
+                // Whoever goes without the answer is no matter.
+                let _ = attend(&stream, &watcher, &link);
+                drop(held);
+            };
+            // Who is not answered says nothing of the link.
+            let _ = thread::Builder::new().name("wan-measurement".to_owned()).spawn(one);
+        }
+    };
+    thread::Builder::new().name("wan-witness".to_owned()).spawn(answer).map(drop)
 }
 
 /// Answers one measurement.
@@ -156,21 +162,36 @@ impl Witness {
     /// # Errors
     /// Nobody answers who carries packets: a sentence that stands for the doubt, which then is not known.
     pub(crate) fn call() -> Result<Self, String> {
-        let call = || {
-            let stream = UnixStream::connect_addr(&address()?)?;
-            stream.set_read_timeout(Some(PATIENCE))?;
-            stream.set_write_timeout(Some(PATIENCE))?;
-            let Begun { link } = receive(&stream)?;
-            io::Result::Ok(Self { stream, link })
-        };
-        call().map_err(|error| unheard(&error))
+        let called = address().and_then(|address| Self::begin(UnixStream::connect_addr(&address)?));
+        called.map_err(|error| unheard(&error))
+    }
+
+    /// Begins with who answers at a stream.
+    ///
+    /// # Errors
+    /// He does not.
+    pub(super) fn begin(stream: UnixStream) -> io::Result<Self> {
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        let Begun { link } = receive(&stream)?;
+        Ok(Self { stream, link })
+    }
+
+    /// What is between both ends, as whoever carries it says.
+    pub(super) fn link(&self) -> &str {
+        &self.link
+    }
+
+    /// The same, where results have another name for that.
+    pub(super) fn named(self, link: String) -> Self {
+        Self { link, ..self }
     }
 
     /// Ends: the link, and what is wrong with figures that were taken over it since, if anything is.
     pub(crate) fn end(mut self) -> (String, Option<String>) {
         let asked = self.stream.write_all(b"\n").and_then(|()| receive::<Ended>(&self.stream));
         let doubt = match asked {
-            Ok(Ended { doubt }) => doubt,
+            Ok(Ended { doubt }) => doubt.map(|doubt| printable(&doubt)),
             Err(error) => Some(unheard(&error)),
         };
         (self.link, doubt)
@@ -178,7 +199,7 @@ impl Witness {
 }
 
 /// What is told where it is not known whether there is a doubt.
-fn unheard(error: &io::Error) -> String {
+pub(super) fn unheard(error: &io::Error) -> String {
     let why = match error.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
             format!("no answer in {} s", PATIENCE.as_secs())

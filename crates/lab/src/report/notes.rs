@@ -194,6 +194,20 @@ fn at_rest(link: &LinkFacts, command_us: Option<f64>) -> String {
     )
 }
 
+/// How late proxies were, where they say so; older ones did not.
+fn late_at_proxy<'a>(links: impl IntoIterator<Item = &'a LinkFacts>) -> String {
+    let (mut late_us, mut is_doubtful) = (0, false);
+    for link in links {
+        (late_us, is_doubtful) = (late_us.max(link.late_us), is_doubtful || link.is_doubtful);
+    }
+    let late = format!(" Bytes were up to {late_us} us late there and back.");
+    let doubt = " This machine did not keep up with it, so that figures are its own.";
+    [Some(late).filter(|_| late_us > 0), Some(doubt.to_owned()).filter(|_| is_doubtful)]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
 /// How the links were kept.
 fn links(result: &StudyResult) -> Vec<String> {
     let lost = |overrun| match overrun {
@@ -204,7 +218,7 @@ fn links(result: &StudyResult) -> Vec<String> {
     if links.len() <= LINKS_MAX {
         let each = |(name, link): (&String, &LinkFacts)| {
             if link.proxy {
-                return format!("Link {name}: {}; {PROXY}", link.description);
+                return format!("Link {name}: {}; {PROXY}{}", link.description, late_at_proxy([link]));
             }
             format!(
                 "Link {name}: {}, {}; packets were {} us late there and back{}{}.",
@@ -218,7 +232,7 @@ fn links(result: &StudyResult) -> Vec<String> {
         return links.iter().map(each).collect();
     }
     if links.values().any(|link| link.proxy) {
-        return vec![format!("{} links; {PROXY}", links.len())];
+        return vec![format!("{} links; {PROXY}{}", links.len(), late_at_proxy(links.values()))];
     }
     let late_us = links.values().map(|link| link.late_us).max().unwrap_or_default();
     let overrun = links.values().map(|link| link.overrun).sum();

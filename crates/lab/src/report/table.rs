@@ -122,7 +122,8 @@ pub fn link_table(result: &StudyResult) -> Vec<Vec<String>> {
             name.clone(),
             if link.proxy { format!("{} (proxy)", link.description) } else { link.description.clone() },
             told(link.congestion_control.clone()),
-            told(link.late_us.to_string()),
+            // Older proxies did not tell it.
+            if link.proxy && link.late_us == 0 { "-".to_owned() } else { link.late_us.to_string() },
             told(link.overrun.to_string()),
             or_dash(link.echo_us),
             or_dash(command_us(result, name)),

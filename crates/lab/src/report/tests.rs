@@ -454,9 +454,13 @@ fn the_page_has_its_contents_and_tables_as_papers_have_them() {
 fn a_proxy_is_named_as_such() {
     let mut result = result("read");
     let mut link = result.link.values().next().expect("a link").clone();
-    link.proxy = true;
+    (link.proxy, link.late_us) = (true, 0);
     result.link.insert("oc3-0".into(), link.clone());
     assert!(notes(&result).join("\n").contains("this is no network but a TCP proxy"));
+    let late = LinkFacts { late_us: 700, is_doubtful: true, ..link.clone() };
+    let told = notes(&StudyResult { link: BTreeMap::from([("oc3-0".into(), late)]), ..result.clone() });
+    let told = told.join("\n");
+    assert!(told.contains("up to 700 us late there and back. This machine did not keep up"), "{told}");
     for name in ["a", "b", "c", "d"] {
         result.link.insert(name.into(), link.clone());
     }

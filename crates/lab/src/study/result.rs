@@ -96,14 +96,14 @@ pub struct LinkFacts {
     /// TCP's congestion control at both ends.
     #[serde(default)]
     pub congestion_control: String,
-    /// How late the packets were taken in and sent on, there and back, by their medians, in microseconds.
+    /// How late the packets were taken in and sent on, there and back, by their medians, in microseconds; through a proxy, sent on.
     pub late_us: u64,
     /// Packets that were lost because this machine was too slow.
     pub overrun: u64,
     /// What 48 bytes took there and back by plain TCP while nothing else was on it, in microseconds, where somebody has asked for that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub echo_us: Option<f64>,
-    /// No network, but a proxy that has delay and rate: TCP sees neither, nothing is lost, and how late it was is not known.
+    /// No network, but a proxy that has delay and rate: TCP sees neither, nothing is lost, and how late bytes were taken in is not known.
     #[serde(default)]
     pub proxy: bool,
     /// It was not what it should be: for one of these two reasons, or because this machine was slower with packets than the link
@@ -166,7 +166,7 @@ pub struct CellResult {
     /// The same while the model's round trip was measured, in the run whose model is told.
     #[serde(default)]
     pub echo_stolen: f64,
-    /// How late packets were, there and back, by their medians, in microseconds.
+    /// How late packets were, there and back, by their medians, in microseconds; through a proxy 0, which tells it of its link alone.
     #[serde(default)]
     pub late_us: u64,
     /// Packets that were lost because this machine was too slow.

@@ -318,15 +318,12 @@ impl Site {
 
     /// How the link was kept.
     pub(crate) fn facts(&self, link: &Link) -> Result<LinkFacts, LabError> {
-        let Way::Emulated(emulator) = &self.way else {
-            return Ok(LinkFacts {
-                description: link.to_string(),
-                congestion_control: self.congestion_control()?,
-                proxy: true,
-                ..LinkFacts::default()
-            });
+        let statistics = match &self.way {
+            Way::Emulated(emulator) => {
+                emulator.statistics().map_err(LabError::system("counters of the network"))?
+            }
+            Way::Proxied { proxy, .. } => proxy.statistics(),
         };
-        let statistics = emulator.statistics().map_err(LabError::system("counters of the network"))?;
         let keeping = Keeping::of(&statistics);
         let late = keeping.lateness_median + keeping.intake_lateness_median;
         Ok(LinkFacts {
@@ -335,7 +332,7 @@ impl Site {
             late_us: u64::try_from(late.as_micros()).unwrap_or(u64::MAX),
             overrun: keeping.overrun,
             echo_us: self.echoes.header_us(),
-            proxy: false,
+            proxy: self.is_proxied(),
             is_doubtful: keeping.doubt(link).is_some(),
         })
     }

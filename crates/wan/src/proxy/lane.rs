@@ -6,6 +6,10 @@ use std::time::{Duration, Instant};
 
 use lunette_link::{Counts, Packet, Pipe, Shape};
 
+use crate::carrier::{Carried, micros};
+use crate::error::WanError;
+use crate::pace::Pace;
+
 /// How long a lane without anything under way sleeps; who sends wakes it.
 const IDLE: Duration = Duration::from_secs(3600);
 
@@ -111,17 +115,27 @@ pub(super) struct Lane {
     pipe: Mutex<Option<Pipe<Segment>>>,
     changed: Condvar,
     began: Instant,
+    /// How it was kept, for whoever looks.
+    carried: Arc<Mutex<Carried>>,
 }
 
 impl Lane {
-    pub(super) fn new(shape: &Shape, seed: u64) -> Self {
+    /// # Errors
+    /// There is no memory for it.
+    pub(super) fn new(shape: &Shape, seed: u64) -> Result<Self, WanError> {
         // Each connection has a window, so that the queue is bounded, and a proxy can drop nothing.
         let shape = Shape { queue_bytes: u64::MAX, ..shape.clone() };
-        Self {
+        Ok(Self {
             pipe: Mutex::new(Some(Pipe::new(shape, seed))),
             changed: Condvar::new(),
             began: Instant::now(),
-        }
+            carried: Arc::new(Mutex::new(Carried::new()?)),
+        })
+    }
+
+    /// How it is kept: how late segments were handed over, and how many took this machine longer than the link.
+    pub(super) const fn carried(&self) -> &Arc<Mutex<Carried>> {
+        &self.carried
     }
 
     fn pipe(&self) -> MutexGuard<'_, Option<Pipe<Segment>>> {
@@ -151,13 +165,62 @@ impl Lane {
     pub(super) fn carry(&self) {
         // Sleeps end when they should. Where the kernel refuses, they are 50 us longer.
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+        let mut pace = Pace::default();
+        let mut lateness_us = Vec::new();
         let mut guard = self.pipe();
         while let Some(pipe) = &mut *guard {
-            while let Some((_, segment)) = pipe.arrive(self.began.elapsed()) {
+            let (woken, mut line_bytes) = (self.began.elapsed(), 0);
+            let mut now = woken;
+            while let Some((due, segment)) = pipe.arrive(now) {
+                lateness_us.push(micros(now.saturating_sub(due)));
+                line_bytes += segment.length() + usize::from(pipe.shape().overhead_bytes);
                 segment.parcel.arrive(segment.bytes);
+                now = self.began.elapsed();
             }
+            let outpaced = pace.take([woken, now], lateness_us.len(), line_bytes, pipe.shape().rate);
+            self.tell(&mut lateness_us, outpaced, pipe.counts());
             let wait = pipe.next_at().map_or(IDLE, |at| at.saturating_sub(self.began.elapsed()));
             guard = self.changed.wait_timeout(guard, wait).unwrap_or_else(PoisonError::into_inner).0;
         }
+    }
+
+    /// Has others see what was done in a turn.
+    fn tell(&self, lateness_us: &mut Vec<u64>, outpaced: u64, counts: Counts) {
+        if lateness_us.is_empty() && outpaced == 0 {
+            return;
+        }
+        let mut carried = self.carried.lock().unwrap_or_else(PoisonError::into_inner);
+        for late_us in lateness_us.drain(..) {
+            carried.lateness_us.saturating_record(late_us);
+        }
+        carried.outpaced += outpaced;
+        carried.counts = counts;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn what_is_handed_over_behind_its_time_is_late() {
+        let link: lunette_link::Link = "delay=10ms".parse().expect("a link");
+        let lane = Lane::new(&link.up, 1).expect("a lane");
+        let (sender, arrived) = channel();
+        let parcel = Arc::new(Parcel::new(sender));
+        lane.send((0..30).map(|_| Segment::data(&parcel, &[7; 100], 52)));
+        // Nobody carries for as long as that.
+        thread::sleep(Duration::from_millis(60));
+        thread::scope(|scope| {
+            scope.spawn(|| lane.carry());
+            assert_eq!(arrived.iter().take(30).map(|bytes| bytes.len()).sum::<usize>(), 3000);
+            lane.end();
+        });
+        let statistics = lane.carried().lock().expect("whole").statistics(0);
+        assert!(statistics.lateness_median >= Duration::from_millis(49), "{statistics:?}");
+        assert_eq!((statistics.counts.arrived, statistics.overrun), (30, 0));
     }
 }
