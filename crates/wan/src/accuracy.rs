@@ -65,13 +65,52 @@ pub struct Figure {
     pub by: Means,
     /// How far the two may be apart.
     pub tolerance: f64,
+    /// How much would have to be measured at least where chance alone makes more of this than what is to be told.
+    pub needs: Option<String>,
+}
+
+/// What is said of a figure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is as it should be.
+    Good,
+    /// It is not.
+    Off,
+    /// It is within what chance makes, which is so much that another link would be, too.
+    CannotTell,
+    /// This machine could not send enough.
+    NotKnown,
+}
+
+impl Verdict {
+    /// Its name in results.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Good => "good",
+            Self::Off => "off",
+            Self::CannotTell => "cannot-tell",
+            Self::NotKnown => "not-known",
+        }
+    }
+
+    /// Whether nothing was found that is not as it should be, in what was measured.
+    #[must_use]
+    pub const fn is_no_fault(self) -> bool {
+        matches!(self, Self::Good | Self::CannotTell)
+    }
 }
 
 impl Figure {
     /// Whether it is as it should be.
     #[must_use]
-    pub fn is_good(&self) -> bool {
-        self.measured.is_some_and(|measured| (measured - self.expected).abs() <= self.tolerance)
+    pub fn verdict(&self) -> Verdict {
+        match self.measured {
+            None => Verdict::NotKnown,
+            Some(measured) if (measured - self.expected).abs() > self.tolerance => Verdict::Off,
+            Some(_) if self.needs.is_some() => Verdict::CannotTell,
+            Some(_) => Verdict::Good,
+        }
     }
 }
 
@@ -115,8 +154,20 @@ mod tests {
             measured,
             by: Means::Tcp,
             tolerance: 2.0,
+            needs: None,
         };
-        assert!(figure(Some(98.1)).is_good() && figure(Some(101.9)).is_good());
-        assert!(!figure(Some(97.9)).is_good() && !figure(Some(102.1)).is_good() && !figure(None).is_good());
+        let verdicts = |figures: &[Option<f64>], needs: Option<&str>| -> Vec<Verdict> {
+            let of = |measured: &Option<f64>| {
+                Figure { needs: needs.map(str::to_owned), ..figure(*measured) }.verdict()
+            };
+            figures.iter().map(of).collect()
+        };
+        let (inside, outside) = ([Some(98.1), Some(101.9)], [Some(97.9), Some(102.1)]);
+        assert_eq!(verdicts(&inside, None), [Verdict::Good; 2]);
+        assert_eq!(verdicts(&inside, Some("more")), [Verdict::CannotTell; 2]);
+        for needs in [None, Some("more")] {
+            assert_eq!(verdicts(&outside, needs), [Verdict::Off; 2], "more than chance makes");
+            assert_eq!(verdicts(&[None], needs), [Verdict::NotKnown]);
+        }
     }
 }

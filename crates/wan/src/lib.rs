@@ -30,7 +30,7 @@ mod waking;
 mod warden;
 mod watcher;
 
-pub use accuracy::{Ceiling, Figure, Means, ceiling, measure};
+pub use accuracy::{Ceiling, Figure, Means, Verdict, ceiling, measure};
 pub use bulk::Bulk;
 pub use connections::{TcpConnection, tcp_connections};
 pub use direction::Statistics;

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use lunette_link::Link;
-use lunette_wan::{Ceiling, Emulator, Figure, Means, ceiling, measure};
+use lunette_wan::{Ceiling, Emulator, Figure, Means, Verdict, ceiling, measure};
 use serde::Serialize;
 
 use super::{LINK_HELP, LinkOptions, json, print, start};
@@ -41,6 +41,10 @@ struct FigureRow {
     by: &'static str,
     tolerance: f64,
     good: bool,
+    /// `good`, `off`, `cannot-tell` or `not-known`.
+    verdict: &'static str,
+    /// How much would have to be measured at least, where chance hides what is to be told.
+    needs: Option<String>,
 }
 
 impl From<&Figure> for FigureRow {
@@ -52,7 +56,9 @@ impl From<&Figure> for FigureRow {
             measured: figure.measured,
             by: figure.by.name(),
             tolerance: figure.tolerance,
-            good: figure.is_good(),
+            good: figure.verdict() == Verdict::Good,
+            verdict: figure.verdict().name(),
+            needs: figure.needs.clone(),
         }
     }
 }
@@ -75,10 +81,11 @@ struct Checked {
     seed: u64,
     ceiling: CeilingRow,
     links: Vec<LinkRow>,
+    /// Nothing is off, and nothing is not known.
     good: bool,
 }
 
-/// Measures the links one after the other. The status is 0 if all are as they should be, and 6 otherwise.
+/// Measures the links one after the other. The status is 0 if nothing is off and this machine could tell, and 6 otherwise.
 pub(super) fn check(options: &CheckOptions) -> Result<ExitCode, Failure> {
     let names: Vec<&str> = match options.links.as_slice() {
         [] => USUAL_LINKS.to_vec(),
@@ -93,18 +100,18 @@ pub(super) fn check(options: &CheckOptions) -> Result<ExitCode, Failure> {
     if !options.json {
         print(&format!("this machine carries {}\n", described(&ceiling)))?;
     }
-    let mut rows = Vec::new();
+    let (mut rows, mut good) = (Vec::new(), true);
     for (name, link) in names.iter().zip(&links) {
         let figures = with_network(link, options.seed, |emulator| measure(emulator, link).map_err(failed))?;
         if !options.json {
             print(&table(name, &figures))?;
         }
+        good &= figures.iter().all(|figure| figure.verdict().is_no_fault());
         rows.push(LinkRow {
             link: (*name).to_owned(),
             figures: figures.iter().map(FigureRow::from).collect(),
         });
     }
-    let good = rows.iter().flat_map(|row| &row.figures).all(|figure| figure.good);
     if options.json {
         let Ceiling { tcp_gbit_per_s, packets_per_s, offload } = ceiling;
         let ceiling = CeilingRow { tcp_gbit_per_s, packets_per_s, offload };
@@ -145,10 +152,14 @@ fn table(name: &str, figures: &[Figure]) -> String {
             Some(measured) => format!("{measured:>9.3} {:<5}", figure.unit),
             None => "this machine cannot tell".to_owned(),
         };
-        let verdict = match (figure.measured, figure.is_good()) {
-            (None, _) => "NOT KNOWN",
-            (Some(_), true) => "good",
-            (Some(_), false) => "OFF",
+        let verdict = match figure.verdict() {
+            Verdict::NotKnown => "NOT KNOWN".to_owned(),
+            Verdict::Good => "good".to_owned(),
+            Verdict::Off => "OFF".to_owned(),
+            Verdict::CannotTell => {
+                let needs = figure.needs.as_deref().unwrap_or_default();
+                format!("cannot tell: chance makes as much, it takes {needs}")
+            }
         };
         let by = match (figure.measured, figure.by) {
             (None, _) | (_, Means::Datagrams) => String::new(),
@@ -160,4 +171,29 @@ fn table(name: &str, figures: &[Figure]) -> String {
         )
     };
     format!("{name}\n{}", figures.iter().map(line).collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_chance_hides_is_not_called_good() {
+        let figure = |needs: Option<&str>| Figure {
+            what: "loss, near to far",
+            unit: "%",
+            expected: 0.001,
+            measured: Some(0.0),
+            by: Means::Datagrams,
+            tolerance: 0.017,
+            needs: needs.map(str::to_owned),
+        };
+        let row = |needs| serde_json::to_value(FigureRow::from(&figure(needs))).expect("JSON");
+        let told = row(Some("1460000 packets"));
+        assert_eq!((&told["good"], &told["verdict"]), (&false.into(), &"cannot-tell".into()));
+        assert_eq!((&row(None)["good"], &row(None)["needs"]), (&true.into(), &serde_json::Value::Null));
+        let text = table("transatlantic", &[figure(Some("1460000 packets"))]);
+        assert!(text.ends_with("cannot tell: chance makes as much, it takes 1460000 packets\n"), "{text}");
+        assert!(table("transatlantic", &[figure(None)]).ends_with("good\n"));
+    }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use lunette_link::{Link, Loss, Rate, Shape};
 
 use super::source::{batch, source};
-use super::{CONFIDENCE, Figure, HEADERS, Means, TOLERANCE, Way, line_bytes};
+use super::{CONFIDENCE, Figure, HEADERS, Means, TOLERANCE, Verdict, Way, line_bytes};
 use crate::bulk::Bulk;
 use crate::emulator::Emulator;
 use crate::sink::Sink;
@@ -95,6 +95,7 @@ pub(super) fn rate(emulator: &Emulator, way: Way, shape: &Shape, link: &Link) ->
         by,
         tolerance: (expected * (TOLERANCE + RATE_PACKETS_OFF / packets + shape.corrupt.get()) + by_chance)
             / 1e6,
+        needs: None,
     };
     if packets < RATE_PACKETS_MIN {
         return Ok(Some(figure(None, Means::Datagrams)));
@@ -122,7 +123,7 @@ pub(super) fn rate(emulator: &Emulator, way: Way, shape: &Shape, link: &Link) ->
         // Whether less came because less was sent, or got lost beside the link, nobody knows: that is no figure of the link.
         let is_less = bits_per_s < expected;
         let has_come = is_filled && emulator.since(&mark)?.overrun == 0;
-        if found.is_good() || !is_less || has_come {
+        if found.verdict() == Verdict::Good || !is_less || has_come {
             return Ok(Some(found));
         }
         found.measured = None;
@@ -281,7 +282,7 @@ mod tests {
                 let mut looks = Vec::new();
                 let is_seen = (0..TRIES).any(|_| {
                     let found = rate(&emulator, way, shape, &link).expect("a network").expect("a rate");
-                    let is_seen = found.measured.is_some() && found.is_good() == good;
+                    let is_seen = found.measured.is_some() && (found.verdict() == Verdict::Good) == good;
                     looks.push(found);
                     is_seen
                 });

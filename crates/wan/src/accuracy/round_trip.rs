@@ -19,6 +19,9 @@ const ECHO_BYTES: usize = 36;
 const ECHOES: [u32; 2] = [20, 200];
 const ECHO_TIME: [Duration; 2] = [Duration::from_secs(4), Duration::from_secs(80)];
 
+/// With jitter there are as many as it takes to tell what a round trip is to be right within, if that takes no longer.
+const ECHO_TIME_OF_JITTER: Duration = Duration::from_mins(1);
+
 /// The pause between the beginnings of two, at least.
 const ECHO_PAUSE: Duration = Duration::from_millis(5);
 
@@ -35,9 +38,11 @@ pub(super) fn round_trip(emulator: &Emulator, link: &Link) -> io::Result<Option<
     near.set_read_timeout(Some(LOOK))?;
     far.set_read_timeout(Some(LOOK))?;
     let (pause, count) = pace(link);
-    let expected = link.round_trip() + sending(&link.up) + sending(&link.down);
-    let tolerance = ROUND_TRIP_TOLERANCE.max(expected.mul_f64(TOLERANCE))
-        + median_deviation(link).mul_f64(CONFIDENCE / f64::from(count).sqrt());
+    let expected = expected(link);
+    let by_chance = median_deviation(link).mul_f64(CONFIDENCE / f64::from(count).sqrt());
+    let tolerance = promised(link) + by_chance;
+    let needed = echoes_needed(link);
+    let needs = (f64::from(count) < needed).then(|| format!("{needed:.0} round trips"));
     let ms = |time: Duration| time.as_secs_f64() * 1e3;
     let figure = |median: Option<Duration>| Figure {
         what: "round trip",
@@ -46,6 +51,7 @@ pub(super) fn round_trip(emulator: &Emulator, link: &Link) -> io::Result<Option<
         measured: median.map(ms),
         by: Means::Datagrams,
         tolerance: ms(tolerance),
+        needs: needs.clone(),
     };
     let whole = pause * count;
     if whole > ECHO_TIME[1] {
@@ -64,6 +70,21 @@ pub(super) fn round_trip(emulator: &Emulator, link: &Link) -> io::Result<Option<
     Ok(times.get(times.len() / 2).map(|median| figure(Some(*median))))
 }
 
+fn expected(link: &Link) -> Duration {
+    link.round_trip() + sending(&link.up) + sending(&link.down)
+}
+
+/// What a round trip is to be right within, but for what chance makes of it.
+fn promised(link: &Link) -> Duration {
+    ROUND_TRIP_TOLERANCE.max(expected(link).mul_f64(TOLERANCE))
+}
+
+/// Of how many the median is right within that, as far as jitter goes.
+fn echoes_needed(link: &Link) -> f64 {
+    let deviations = median_deviation(link).as_secs_f64() * CONFIDENCE / promised(link).as_secs_f64();
+    deviations.powi(2).ceil()
+}
+
 /// How long a packet takes the transmitter.
 fn sending(shape: &Shape) -> Duration {
     shape.rate.map_or(Duration::ZERO, |rate| rate.time_for(line_bytes(shape, ECHO_BYTES)))
@@ -76,7 +97,10 @@ fn pace(link: &Link) -> (Duration, u32) {
     let jitter = link.up.jitter.most.max(link.down.jitter.most);
     let pause = ECHO_PAUSE.max(jitter * 2).max(slower * PAUSE_OF_SENDING);
     let count = ((ECHO_TIME[0].as_secs_f64() / pause.as_secs_f64()) as u32).clamp(ECHOES[0], ECHOES[1]);
-    (pause, count)
+    let needed = echoes_needed(link);
+    let is_soon = needed * pause.as_secs_f64() <= ECHO_TIME_OF_JITTER.as_secs_f64();
+    // A minute has fewer pauses than a number of 32 bits tells.
+    (pause, if is_soon { count.max(needed as u32) } else { count })
 }
 
 /// The standard deviation of the median of what jitter does to round trips, for one of them.
@@ -142,7 +166,12 @@ mod tests {
             (pause.as_micros(), count)
         };
         assert_eq!(of("gige"), (5000, 200));
-        assert_eq!(of("delay=20ms,jitter=8ms"), (16_000, 200));
+        // As many as it takes to have the median of 40 ms right within 0.8 ms, and no more than in a minute.
+        assert_eq!(of("delay=20ms,jitter=7ms"), (14_000, 834));
+        assert_eq!(of("lte").0, 16_000);
+        assert!((2000..3000).contains(&of("lte").1), "{:?}", of("lte"));
+        assert_eq!(of("delay=20ms,jitter=8ms/90%"), (16_000, 200));
+        assert_eq!(of("campus"), (5000, 200), "that is enough");
         // 64 bytes, and 102, at the slower of both rates.
         assert_eq!(of("rate=64K"), (32_000, 125));
         assert_eq!(of("up.rate=10M,down.rate=64K,overhead=38"), (51_000, 78));
