@@ -63,7 +63,8 @@ pub(crate) const CONNECTIONS: Study = Study {
     differs: "There are no published figures. Unsolicited writes of 64 KiB, 32 under way. Recovery is the time from the end of 100 ms in which \
               every second packet is lost until nine tenths of the rate before are back for 100 ms, two round trips or three times as long as all that \
               is under way takes at that rate, whichever is the longest, so that answers that were held up and come at once do not pass for it. \
-              It is looked for from a round trip after the end on, and for 20 s; where a run had not recovered by then, \
+              It is looked for from when as much has come as was under way at the end, and from a round trip after it on, for 20 s; where \
+              a run had not recovered by then, \
               it counts as 20 s, and the limit is not-recovered. Where packets are lost all the time, the rate before is the mean over the time that a rate \
               is measured for, and there is chance in both. The model knows CUBIC's and Reno's response to \
               losses; another congestion control gets more or less out of a lossy line. The lines hold back up to 16 MiB, so that only \

@@ -71,9 +71,11 @@ fn disturb(
     thread::sleep(BURST);
     reshape(link)?;
     let ended = Instant::now();
+    // What was under way is held up, and comes at once or not: that it has come is no rate.
+    let held_up_until = monitor.bytes().saturating_add(under_way_bytes);
     // What was under way before the burst still arrives for a round trip.
     thread::sleep(link.round_trip());
-    let mut returning = Returning::new(before * RECOVERED, span);
+    let mut returning = Returning::new(before * RECOVERED, span, held_up_until);
     while ended.elapsed() < PATIENCE + span && !monitor.is_stopped() {
         if let Some(began) = returning.look(ended.elapsed(), monitor.bytes()) {
             return Ok(Some(began).filter(|began| *began < PATIENCE));
@@ -103,17 +105,22 @@ struct Returning {
     /// In bytes per second.
     wanted: f64,
     span: Duration,
+    /// Until so much has come it is what was held up.
+    held_up_until: u64,
     /// When was looked and what had come by then: the first is the last one that is a whole span old, once there is one.
     looks: VecDeque<(Duration, u64)>,
 }
 
 impl Returning {
-    const fn new(wanted: f64, span: Duration) -> Self {
-        Self { wanted, span, looks: VecDeque::new() }
+    const fn new(wanted: f64, span: Duration, held_up_until: u64) -> Self {
+        Self { wanted, span, held_up_until, looks: VecDeque::new() }
     }
 
     /// So much has come by now; tells when the span began that has the rate, if this is its end.
     fn look(&mut self, now: Duration, bytes: u64) -> Option<Duration> {
+        if bytes < self.held_up_until {
+            return None;
+        }
         self.looks.push_back((now, bytes));
         while self.looks.get(1).is_some_and(|(at, _)| now.saturating_sub(*at) >= self.span) {
             self.looks.pop_front();
@@ -137,7 +144,7 @@ mod tests {
 
     /// When the rate is back where so many bytes have come at each millisecond, looked at every 10 ms for 20 s.
     fn back(round_trip: Duration, came: impl Fn(u64) -> u64) -> Option<u64> {
-        let mut returning = Returning::new(LINE * RECOVERED, span(round_trip, UNDER_WAY, LINE));
+        let mut returning = Returning::new(LINE * RECOVERED, span(round_trip, UNDER_WAY, LINE), UNDER_WAY);
         let began = (0..20_000).step_by(10).find_map(|ms| returning.look(MS(ms), came(ms)))?;
         Some(began.as_millis() as u64)
     }
@@ -146,7 +153,11 @@ mod tests {
     fn what_was_held_up_and_comes_at_once_is_no_rate() {
         let line = |ms: u64| (ms as f64 * LINE / 1e3) as u64;
         for round_trip in [0, 2, 10, 50].map(MS) {
-            assert_eq!(back(round_trip, line), Some(0));
+            // What is under way takes 112 ms.
+            assert_eq!(back(round_trip, line), Some(120));
+            // It comes at once behind a gap that is as long, and then the rate is there: not before.
+            let repaid = |ms: u64| if ms < 160 { 0 } else { UNDER_WAY + line(ms - 160) };
+            assert_eq!(back(round_trip, repaid), Some(160));
             // All of it is answered at 200 ms, and then a tenth of the rate is there until 3 s.
             let burst = |ms: u64| u64::from(ms >= 200) * UNDER_WAY + line(ms.min(3000)) / 10;
             assert_eq!(back(round_trip, burst), None, "nothing comes after it");
