@@ -218,6 +218,9 @@ fn run_studies(options: &RunOptions) -> Result<(), Failure> {
         is_proxied: options.proxy,
         patience: options.patience,
     };
+    if !options.all {
+        check_all(&laboratory, &chosen)?;
+    }
     if !options.force {
         chosen.iter().try_for_each(|study| check_kept(options, &laboratory, study))?;
     }
@@ -247,13 +250,19 @@ fn run_studies(options: &RunOptions) -> Result<(), Failure> {
                 say(&format!("lunette: {} is left out: it needs {what}", study.name));
                 continue;
             }
-            // What goes wrong in one of all is not the others' fault.
-            Err(error) if options.all && !matches!(error, LabError::Network(_)) => {
-                say(&format!("lunette: {} has failed: {error}", study.name));
+            Err(error) => {
+                if chosen.len() > 1 {
+                    say(&format!("lunette: {} has failed: {error}", study.name));
+                }
                 first.get_or_insert_with(|| failure(study, &error));
+                // Without a network there is none for the others; what else goes wrong in one is not their fault.
+                if matches!(error, LabError::Network(_)) {
+                    let names: Vec<&str> = chosen[at + 1..].iter().map(|study| study.name).collect();
+                    lost.extend(text::not_run(&names));
+                    break;
+                }
                 continue;
             }
-            Err(error) => return Err(failure(study, &error)),
         };
         let written = path.map_or(Ok(None), |path| kept::write(&path, &result, options.force));
         tell(options.json, &result, text::text)?;
@@ -271,6 +280,18 @@ fn run_studies(options: &RunOptions) -> Result<(), Failure> {
         None if lost.is_empty() => Ok(()),
         None => Err(Failure::local(lost.join("; "))),
     }
+}
+
+/// Refuses studies of which one cannot be run here, before anything is measured; each of these is said.
+fn check_all(laboratory: &Laboratory<'_>, chosen: &[&Study]) -> Result<(), Failure> {
+    let refused = |study: &&Study| laboratory.check(study).err().map(|error| failure(study, &error));
+    let refused: Vec<Failure> = chosen.iter().filter_map(refused).collect();
+    let Some((last, others)) = refused.split_last() else { return Ok(()) };
+    others.iter().for_each(|other| say(&format!("lunette: {other}")));
+    if chosen.len() > 1 {
+        say("lunette: nothing is measured, for not all of these studies can be run");
+    }
+    Err(last.clone())
 }
 
 /// Which studies are run: those that are named, in their order and each once, or all.

@@ -116,21 +116,10 @@ impl Laboratory<'_> {
         are_asked_for: bool,
         told: &(dyn Fn(Told<'_>) + Sync),
     ) -> Result<StudyResult, LabError> {
-        // Targets are told in a text where it is, and know no directory of this process.
-        if !self.scratch.is_absolute() || self.scratch.to_str().is_none() {
-            let scratch = self.scratch.display();
-            return Err(LabError::Plan(format!(
-                "a study's files are to be in a whole path in UTF-8, and not in {scratch}"
-            )));
-        }
         // What was left by who was killed.
         [self.scratch, &env::temp_dir()].into_iter().for_each(scratch::sweep);
         let host = Host::look();
-        Peer::check_all(self.peers)?;
-        setting::check(self.set)?;
-        self.check_peers()?;
-        let Chosen { cells, leaves_out, wide, lacking, of } = self.choose(study, are_asked_for)?;
-        self.check_scratch(&cells)?;
+        let Chosen { cells, leaves_out, wide, lacking, of } = self.chosen(study, are_asked_for)?;
         let planned = cells.iter().map(|aimed| self.runs(&aimed.cell)).collect();
         let mut collected = Collected::of(planned, self.patience);
         for group in self.groups(study, &cells, are_asked_for, told)? {
@@ -199,6 +188,33 @@ impl Laboratory<'_> {
             result.differs += &format!(" {caveat}");
         }
         Ok(result)
+    }
+
+    /// Looks whether a study can be run here with what was asked for, as far as that is known before anything is measured.
+    ///
+    /// # Errors
+    /// It cannot: what [`Laboratory::run`] would fail with.
+    pub fn check(&self, study: &Study) -> Result<(), LabError> {
+        let (peers, _) = self.peers_of(study);
+        let laboratory = Laboratory { peers: &peers, ..*self };
+        laboratory.chosen(study, !self.peers.is_empty()).map(drop)
+    }
+
+    /// Which of its cells are measured, where all that was asked for can be had.
+    fn chosen(&self, study: &Study, are_asked_for: bool) -> Result<Chosen, LabError> {
+        // Targets are told in a text where it is, and know no directory of this process.
+        if !self.scratch.is_absolute() || self.scratch.to_str().is_none() {
+            let scratch = self.scratch.display();
+            return Err(LabError::Plan(format!(
+                "a study's files are to be in a whole path in UTF-8, and not in {scratch}"
+            )));
+        }
+        Peer::check_all(self.peers)?;
+        setting::check(self.set)?;
+        self.check_peers()?;
+        let chosen = self.choose(study, are_asked_for)?;
+        self.check_scratch(&chosen.cells)?;
+        Ok(chosen)
     }
 
     /// Which of its cells are measured, in order.
