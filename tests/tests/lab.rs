@@ -333,9 +333,33 @@ fn cells_are_chosen_by_their_parameters() -> Result<()> {
     assert_eq!(units, ["MB/s", "ms"]);
     let control = ["--congestion-control", "carrier-pigeon", "--only", "rtt_ms=0"];
     let finished = lab(&[&["run", "dalgic-tcp", "--quick", "--quiet"], &control[..]].concat())?;
-    ensure_refused(&finished, "exit status 1", "lets no network have the congestion control carrier-pigeon")?;
+    ensure_refused(&finished, "exit status 2", "lets no network have the congestion control carrier-pigeon")?;
+    // What goes wrong in one of several is told, and the others are not dropped.
+    let finished =
+        lab(&[&["run", "dalgic-tcp", "dalgic-sweep", "--quick", "--quiet"], &control[..]].concat())?;
+    for name in ["dalgic-tcp", "dalgic-sweep"] {
+        let told = format!("{name} has failed: this system lets no network have the congestion control");
+        ensure_refused(&finished, "exit status 2", &told)?;
+    }
     let finished = lab(&["run", "lu-trace", "--quiet", "--only", "configuration=moon"])?;
-    ensure_refused(&finished, "exit status 1", "lu-trace has no such cell")?;
+    ensure_refused(
+        &finished,
+        "exit status 2",
+        "lu-trace has no such cell: no cell has configuration=moon; there are ",
+    )?;
+    // Of several, those that cannot be run are told before any of them is.
+    let studies =
+        ["run", "lu-trace", "dalgic-sweep", "dr-shared", "--quiet", "--only", "configuration=direct"];
+    let finished = lab(&studies)?;
+    for name in ["dalgic-sweep", "dr-shared"] {
+        let told = format!("{name} has no such cell: there is no configuration; there are ");
+        ensure_refused(&finished, "exit status 2", &told)?;
+    }
+    ensure_refused(
+        &finished,
+        "exit status 2",
+        "nothing is measured, for not all of these studies can be run",
+    )?;
     Ok(())
 }
 
@@ -390,7 +414,7 @@ fn keys_are_set_for_all_sessions() -> Result<()> {
     let finished = lab(&["run", "dalgic-sweep", "--quiet", "--set", "ErrorRecoveryLevel=1"])?;
     ensure_refused(&finished, "exit status 2", "there are HeaderDigest, DataDigest, ")?;
     let finished = lab(&["run", "dalgic-tcp", "--quiet", "--set", "depth=1"])?;
-    ensure_refused(&finished, "exit status 1", "dalgic-tcp has no such cell that has all of depth")?;
+    ensure_refused(&finished, "exit status 2", "dalgic-tcp has no such cell that has all of depth")?;
     Ok(())
 }
 
@@ -423,10 +447,10 @@ fn sizes_buffers_packets_and_write_modes_are_set() -> Result<()> {
     ensure!(cell["limit"] == "tcp-window" || cell["measured"].as_f64() < cell["model"].as_f64(), "{cell}");
     // Plain TCP has buffers and packets, and no disk.
     let finished = lab(&["run", "dalgic-tcp", "--quiet", "--set", "mtu=9000", "--set", "write=back"])?;
-    ensure_refused(&finished, "exit status 1", "has no such cell that has all of mtu, write")?;
+    ensure_refused(&finished, "exit status 2", "has no such cell that has all of mtu, write")?;
     let much = ["--set", "request_bytes=16777216", "--set", "depth=4096"];
     let finished = lab(&[&["run", "dalgic-sweep", "--quiet"], &much[..]].concat())?;
-    ensure_refused(&finished, "exit status 1", "set a lesser depth or request_bytes")?;
+    ensure_refused(&finished, "exit status 2", "set a lesser depth or request_bytes")?;
     for (set, says) in [
         ("request_bytes=700", "request_bytes is a multiple of 512 from 512 to 16777216"),
         ("mtu=100", "mtu is 576 to 65535"),
@@ -523,6 +547,10 @@ fn studies_are_listed_and_what_is_none_is_refused() -> Result<()> {
         "{}",
         finished.output
     );
+    ensure!(finished.output.contains("rtt_ms: 0, 2, 10, 50\n"), "{}", finished.output);
+    let listed: Value = serde_json::from_str(lab(&["list", "--json"])?.output.trim())?;
+    let windows = serde_json::json!({"name": "window", "values": ["1", "32"]});
+    assert_eq!(listed[1]["parameters"][2], windows, "{}", listed[1]);
     let finished = lab(&["run", "dalgic"])?;
     ensure_refused(&finished, "exit status 2", "there are dalgic-tcp, ")?;
     let finished = lab(&["run", "dalgic-sweep", "--peers", "tgtd,scst"])?;

@@ -27,6 +27,6 @@ pub use host::Host;
 pub use result::{BenchResult, DiskFacts, Ending, Latency, Measured, Negotiated, Series, WorkloadFacts};
 pub use stages::{Stage, Stages, ToldApart};
 pub use study::{
-    CellResult, FORM, Failed, Further, Identity, Laboratory, Lacking, LatencyParts, LinkFacts, Peer, REACHED,
-    Setting, Study, StudyResult, Summary, Times, Told, remove_left, studies, study, summaries,
+    CellResult, FORM, Failed, Further, Identity, Laboratory, Lacking, LatencyParts, LinkFacts, Parameter,
+    Peer, REACHED, Setting, Study, StudyResult, Summary, Times, Told, remove_left, studies, study, summaries,
 };

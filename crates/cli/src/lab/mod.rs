@@ -11,7 +11,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use lunette_lab::{
-    FORM, LabError, Laboratory, Peer, Setting, Study, StudyResult, Told, report, studies, study,
+    FORM, LabError, Laboratory, Parameter, Peer, Setting, Study, StudyResult, Told, report, studies, study,
 };
 use lunette_wan::acquire_privileges;
 use serde::{Deserialize, Serialize};
@@ -49,7 +49,7 @@ Exit status: 0 when both hold, 1 when one of them does not or results are missin
 /// What `lunette lab` does.
 #[derive(Debug, Subcommand)]
 pub(crate) enum LabCommand {
-    /// List the studies
+    /// List the studies, and what each of them varies
     List {
         /// Print one JSON array
         #[arg(long)]
@@ -98,7 +98,7 @@ pub(crate) struct RunOptions {
     /// A directory on a disk, for images that studies need, 2.3 GiB at most; they go with the command
     #[arg(long, value_name = "DIRECTORY", default_value = "/var/tmp")]
     scratch: PathBuf,
-    /// Only cells with this parameter, as rtt_ms=50; several together
+    /// Only cells with this parameter, as rtt_ms=50; several together (`lunette lab list` has them)
     #[arg(long, value_name = "NAME=VALUE", conflicts_with = "all", value_parser = parse_parameter)]
     only: Vec<(String, String)>,
     /// What all cells over a link are to have, as DataDigest=CRC32C, FirstBurstLength=65536, depth=8, request_bytes=4096,
@@ -176,6 +176,8 @@ struct Row {
     cells: usize,
     /// Those that need a virtual machine.
     virtual_cells: usize,
+    /// What is varied, which `--only` takes.
+    parameters: Vec<Parameter>,
 }
 
 fn list(json: bool) -> Result<(), Failure> {
@@ -185,11 +187,17 @@ fn list(json: bool) -> Result<(), Failure> {
         question: study.question,
         cells: study.size(),
         virtual_cells: study.virtual_cells(),
+        parameters: study.varied(),
     };
     let rows: Vec<Row> = studies().iter().map(row).collect();
     tell(json, &rows, |rows| {
         let line = |row: &Row| {
-            format!("{:<18} {} cells: {}\n{:18} {}\n", row.name, row.cells, row.question, "", row.paper)
+            let varied = |parameter: &Parameter| {
+                format!("{:18} {}: {}\n", "", parameter.name, parameter.values.join(", "))
+            };
+            let head =
+                format!("{:<18} {} cells: {}\n{:18} {}\n", row.name, row.cells, row.question, "", row.paper);
+            head + &row.parameters.iter().map(varied).collect::<String>()
         };
         rows.iter().map(line).collect()
     })
@@ -348,6 +356,7 @@ fn run_one(
 fn failure(study: &Study, error: &LabError) -> Failure {
     match error {
         LabError::Network(_) => Failure::network(study.name, error).with_help(PRIVILEGES_HELP),
+        LabError::Plan(_) => Failure::usage(format!("{}: {error}", study.name)),
         _ => Failure::new(study.name, error),
     }
 }

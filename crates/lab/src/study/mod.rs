@@ -43,6 +43,8 @@ mod versions;
 mod why;
 mod written;
 
+use serde::Serialize;
+
 pub use judgement::REACHED;
 pub(crate) use judgement::{HELD, OFF, UNEXPLAINED};
 pub use peer::Peer;
@@ -136,10 +138,41 @@ impl Study {
         if self.name == trinkle::PROFILES.name { &trinkle::PEERS } else { &[] }
     }
 
+    /// What is varied, with all values, in the order of the published table.
+    #[must_use]
+    pub fn varied(&self) -> Vec<Parameter> {
+        varied(self.parameters().iter().map(Vec::as_slice))
+    }
+
     /// What is varied in each cell.
     pub(crate) fn parameters(&self) -> Vec<Vec<(&'static str, String)>> {
         (self.cells)(1).into_iter().map(|cell| cell.parameters).collect()
     }
+}
+
+/// What is varied in a study.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Parameter {
+    /// Its name.
+    pub name: &'static str,
+    /// Its values, each once.
+    pub values: Vec<String>,
+}
+
+/// What is varied in cells with these parameters.
+fn varied<'a>(cells: impl Iterator<Item = &'a [(&'static str, String)]>) -> Vec<Parameter> {
+    let mut varied: Vec<Parameter> = Vec::new();
+    for (name, value) in cells.flatten() {
+        let at = varied.iter().position(|parameter| parameter.name == *name).unwrap_or_else(|| {
+            varied.push(Parameter { name, values: Vec::new() });
+            varied.len() - 1
+        });
+        let values = &mut varied[at].values;
+        if !values.contains(value) {
+            values.push(value.clone());
+        }
+    }
+    varied
 }
 
 /// One figure to be had.

@@ -227,6 +227,7 @@ impl Laboratory<'_> {
         });
         let cells: Vec<Aimed> = cells.flat_map(|cell| self.beside_peers(cell)).collect();
         let of = cells.len();
+        let why = self.why_none(&cells).map(|why| format!(": {why}")).unwrap_or_default();
         let is_wanted = |aimed: &Aimed| self.wants(&aimed.cell) && self.has_time_for(aimed, are_asked_for);
         let (wide, cells): (Vec<Aimed>, Vec<Aimed>) =
             cells.into_iter().filter(is_wanted).partition(|aimed| self.is_too_wide(&aimed.cell));
@@ -236,7 +237,7 @@ impl Laboratory<'_> {
             } else {
                 String::new()
             };
-            return Err(LabError::Plan(format!("{} has no such cell{that_has}", study.name)));
+            return Err(LabError::Plan(format!("{} has no such cell{that_has}{why}", study.name)));
         }
         let request_bytes = cells.iter().map(|aimed| aimed.cell.probe.request_bytes()).max();
         if request_bytes.is_some_and(|bytes| bytes > REQUESTS_BYTES_MAX) {
@@ -353,6 +354,25 @@ mod tests {
             assert_eq!((chosen.cells.len(), chosen.of), (2, study.size()));
             assert_eq!(laboratory.planned(study).expect("the same").len(), 2);
         });
+    }
+
+    #[test]
+    fn what_nobody_has_is_named_with_what_there_is() {
+        let refused = |name: &str, only: &[(&str, &str)]| {
+            let only: Vec<_> = only.iter().map(|&(name, value)| (name.into(), value.into())).collect();
+            with_peers(&[], |laboratory| {
+                let laboratory = Laboratory { only: &only, ..*laboratory };
+                laboratory.check(study(name).expect("a study")).expect_err("it has no such cell").to_string()
+            })
+        };
+        for (only, told) in [
+            (&[("rtt", "50")][..], "there is no rtt; there are mode, request_kib, window, rtt_ms"),
+            (&[("mode", "read"), ("rtt_ms", "7")], "no cell has rtt_ms=7; there are 0, 2, 10, 50"),
+            (&[("rtt_ms", "2"), ("rtt_ms", "10")], "no cell has all of rtt_ms=2, rtt_ms=10 together"),
+            (&[("target", "lunette"), ("target", "tgtd")], "no cell has target=tgtd; there is lunette"),
+        ] {
+            assert_eq!(refused("dalgic-sweep", only), format!("dalgic-sweep has no such cell: {told}"));
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::probe::Probe;
 use super::result::Lacking;
 use super::runner::Laboratory;
 use super::setting::{self, Key, Setting};
-use super::{Cell, Study, dalgic, disaster, lu, trinkle};
+use super::{Cell, Parameter, Study, dalgic, disaster, lu, trinkle, varied};
 
 /// The parameter of cells that have peers, and its value for our own target.
 pub(crate) const TARGET: &str = "target";
@@ -66,6 +66,31 @@ impl Laboratory<'_> {
             name == TARGET && value == OURS && cell.parameters.iter().all(|own| own.0 != TARGET)
         };
         self.only.iter().all(|(name, value)| has(name, value) || is_ours(name, value))
+    }
+
+    /// Why none of these cells is wanted, where that follows from what only some are to have: of which parameter there is none, or which
+    /// value.
+    pub(super) fn why_none(&self, cells: &[Aimed]) -> Option<String> {
+        let cells: Vec<&Cell> = cells.iter().map(|aimed| &aimed.cell).collect();
+        if self.only.is_empty() || cells.is_empty() || cells.iter().any(|cell| self.wants(cell)) {
+            return None;
+        }
+        let varied = varied(cells.iter().map(|cell| cell.parameters.as_slice()));
+        for (name, value) in self.only {
+            let own = varied.iter().find(|parameter| parameter.name == name);
+            // Where there is none beside it, our target is no parameter.
+            let ours = Parameter { name: TARGET, values: vec![OURS.to_owned()] };
+            let Some(own) = own.or((name == TARGET).then_some(&ours)) else {
+                let names: Vec<&str> = varied.iter().map(|parameter| parameter.name).collect();
+                return Some(format!("there is no {name}; there are {}", names.join(", ")));
+            };
+            if !own.values.contains(value) {
+                let are = if own.values.len() == 1 { "is" } else { "are" };
+                return Some(format!("no cell has {name}={value}; there {are} {}", own.values.join(", ")));
+            }
+        }
+        let all: Vec<String> = self.only.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        Some(format!("no cell has all of {} together", all.join(", ")))
     }
 
     /// A cell with what is set, which are parameters of it; nothing if it is over a link and has something of it not. What others are
