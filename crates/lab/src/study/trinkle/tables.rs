@@ -3,11 +3,11 @@
 use lunette_workload::{Profile, profiles};
 
 use super::{
-    COMPARED, FRAMES, INITIATORS, NOBODY, STORE, TARGETS, TO_INITIATOR, TO_TARGET, is_iops, published,
+    COMPARED, FRAMES, INITIATORS, NOBODY, STORE, TARGETS, TO_INITIATOR, TO_TARGET, is_iops, megabytes,
+    of_paper, published,
 };
 use crate::report::figure_text;
 use crate::study::conclusion::DEVIATION;
-use crate::study::published::TRINKLE_BASELINE;
 use crate::study::result::{CellResult, Summary};
 use crate::study::statistics::{deviation, mean};
 use crate::study::{Metric, OfPeer};
@@ -42,10 +42,6 @@ fn of_profiles(cells: &[CellResult]) -> impl Iterator<Item = &CellResult> {
 
 fn told(figure: Option<f64>) -> String {
     figure.map_or_else(|| "-".to_owned(), figure_text)
-}
-
-fn megabytes(mebibytes: f64) -> f64 {
-    mebibytes * f64::from(1 << 20) / 1e6
 }
 
 /// What is said of the row of one of the paper's targets, beside what it has published.
@@ -87,14 +83,13 @@ impl<'a> Ceilings<'a> {
 /// the paper's.
 fn shares(cells: &[CellResult]) -> Summary {
     let here = Ceilings::of(cells);
-    let there = |what| TRINKLE_BASELINE.one(&[("what", what)], "mb_per_s");
-    let (network, store) = (there("network"), there("store"));
+    let (network, store) = (of_paper("network"), of_paper("store"));
     let mebibytes = Metric::MebibytesPerSecond.unit();
     let measured = |cell: &CellResult| {
         let beside = || cell.further.iter().find(|one| one.name == mebibytes).map(|one| one.measured);
         if cell.unit == mebibytes { Some(cell.measured) } else { beside() }.map(megabytes)
     };
-    let of_paper = |profile: &Profile, figure: Option<f64>| {
+    let in_megabytes = |profile: &Profile, figure: Option<f64>| {
         let bytes = if is_iops(profile) { f64::from(profile.size_bytes) } else { f64::from(1 << 20) };
         figure.map(|figure| figure * bytes / 1e6)
     };
@@ -121,7 +116,7 @@ fn shares(cells: &[CellResult]) -> Summary {
             continue;
         };
         let kind = kind(cell);
-        rows.push(row(kind, &profile, measured(cell), of_paper(&profile, cell.published)));
+        rows.push(row(kind, &profile, measured(cell), in_megabytes(&profile, cell.published)));
         if !places.contains(&(kind[1], kind[2], profile)) {
             places.push((kind[1], kind[2], profile));
         }
@@ -130,7 +125,7 @@ fn shares(cells: &[CellResult]) -> Summary {
         let name = format!("{target} ({A_MODULE})");
         for (initiator, frames, profile) in &places {
             let figure = published(initiator, frames, profile.name, Some(target)).published;
-            rows.push(row([&name, initiator, frames], profile, None, of_paper(profile, figure)));
+            rows.push(row([&name, initiator, frames], profile, None, in_megabytes(profile, figure)));
         }
     }
     let columns = ["target", "initiator", "frames", "profile", "MB/s here", "the network here"];
@@ -300,7 +295,7 @@ mod tests {
         ];
         // Without ceilings of its own a figure is divided by none, least of all by the paper's.
         let row = |cells: &[CellResult], at: usize| shares(cells).rows[at][4..].join(" ");
-        assert_eq!(row(&cells, 0), "105 - - - 112 100.0 26.0");
+        assert_eq!(row(&cells, 0), "105 - - - 112 95.4 24.8");
         cells.extend([
             ceiling(TO_INITIATOR, "standard", 116.0),
             ceiling(TO_TARGET, "standard", 110.0),
@@ -309,12 +304,12 @@ mod tests {
         ]);
         let Summary { title, columns, rows } = shares(&cells);
         assert!(
-            title.contains("8000 MB/s by the store here") && title.contains("112 MB/s by its network"),
+            title.contains("8000 MB/s by the store here") && title.contains("117 MB/s by its network"),
             "{title}"
         );
         assert_eq!(rows[0][..4].join(" "), "tgtd physical standard max-throughput");
-        assert_eq!(row(&cells, 0), "105 116 90.4 1.31 112 100.0 26.0");
-        assert_eq!(row(&cells, 1), "26.2 116 22.6 0.328 22.4 20.0 5.21");
+        assert_eq!(row(&cells, 0), "105 116 90.4 1.31 112 95.4 24.8");
+        assert_eq!(row(&cells, 1), "26.2 116 22.6 0.328 22.4 19.1 4.97");
         assert_eq!(row(&cells, 2), "- 116 - - - - -");
         // 66 % of 176 MB/s come down, which is full then.
         assert_eq!(row(&cells, 3), "105 176 59.7 1.31 - - -");
@@ -322,7 +317,7 @@ mod tests {
         // SCST has the same profiles, each once.
         assert_eq!(rows.len(), 5 + 4);
         assert_eq!(rows[5][0], "SCST (not measured here: a kernel module)");
-        assert_eq!(row(&cells, 5), "- 116 - - 117 105 27.3");
+        assert_eq!(row(&cells, 5), "- 116 - - 117 99.8 26.0");
         assert!(rows.iter().all(|row| row.len() == columns.len()));
     }
 

@@ -8,7 +8,6 @@ use super::{LINE_FULL, link_of, payload_bytes_per_s, value};
 use crate::report::figure_text;
 use crate::study::judgement::OFF;
 use crate::study::limits::EXCHANGES_MAX;
-use crate::study::published::TRINKLE_BASELINE;
 use crate::study::{Cell, Study, trinkle};
 
 /// Of Ethernet's usual frames, in bytes.
@@ -52,7 +51,7 @@ pub(super) fn hosts(
 /// What a paper's disks gave in order, in bytes per second, where it says so.
 fn in_order_bytes_per_s(study: &Study) -> Option<f64> {
     let is_it = study.paper == trinkle::PROFILES.paper;
-    TRINKLE_BASELINE.one(&[("what", "store")], "mb_per_s").filter(|_| is_it).map(|megabytes| megabytes * 1e6)
+    trinkle::of_paper("store").filter(|_| is_it).map(|megabytes| megabytes * 1e6)
 }
 
 /// Plain TCP over long frames, where the published figure is what the usual ones carry.

@@ -158,7 +158,7 @@ fn hosts_are_named_for_work_in_order_only_where_disks_were_faster() {
     };
     let text = of(200.0);
     assert!(
-        text.starts_with("hosts: ") && text.contains("its disks gave 430 MB/s in order, and these were 210"),
+        text.starts_with("hosts: ") && text.contains("its disks gave 451 MB/s in order, and these were 210"),
         "{text}"
     );
     assert_eq!(of(400.0), "", "as much as the disks gave");
@@ -169,7 +169,7 @@ fn long_frames_are_told_from_the_usual_ones() {
     let of = |frames, measured| {
         reason("trinkle-baseline", &["network", frames, "to-target"], measured, "link-rate")
     };
-    let text = of("jumbo", 123.8).unwrap_or_default();
+    let text = of("jumbo", 131.0).unwrap_or_default();
     assert!(text.starts_with("frames: ") && text.contains("carries 118 MB/s"), "{text}");
     assert_eq!(of("standard", 125.0), None);
 }
