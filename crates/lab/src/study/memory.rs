@@ -85,6 +85,9 @@ impl Drop for MemoryBound {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
@@ -109,10 +112,17 @@ mod tests {
         // Nobody makes a directory in a file, whoever he is.
         let file = parent.path().join("file");
         fs::write(&file, "").expect("a file");
-        let begun = std::time::Instant::now();
-        assert!(MemoryBound::within((file, "memory.max"), 64 << 20).is_none());
-        // Who waits for it to be removed does so for half a minute.
-        assert!(begun.elapsed() < std::time::Duration::from_secs(20));
+        assert!(MemoryBound::within((file.clone(), "memory.max"), 64 << 20).is_none());
         assert_eq!(fs::read_dir(parent.path()).expect("a directory").count(), 1);
+        // Whoever sleeps leaves something.
+        let (sleep, slept) = (parent.path().join("sleep"), parent.path().join("slept"));
+        fs::write(&sleep, format!("#!/bin/sh\necho >>{}\n", slept.display())).expect("a program");
+        fs::set_permissions(&sleep, Permissions::from_mode(0o755)).expect("it is run");
+        let path = std::env::var("PATH").unwrap_or_default();
+        let mut remover = Command::new("sh");
+        remover.args(["-c", REMOVE, "sh"]).arg(file.join("group")).stdin(Stdio::null());
+        remover.env("PATH", format!("{}:{path}", parent.path().display()));
+        assert!(remover.status().is_ok_and(|status| status.code().is_some()));
+        assert!(!slept.exists(), "it has waited for what is not there");
     }
 }
