@@ -2,6 +2,7 @@
 //!
 //! Not here: which thread does what (`engine`), and when data is stable (`flush`).
 
+use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::panic::{self, AssertUnwindSafe};
@@ -464,6 +465,16 @@ impl Volume {
             );
         }
         error
+    }
+}
+
+impl Volume {
+    /// Tells the log that what is stored in block `lba` does not fit its protection information, as `check` has found: as
+    /// seldom as failures of the store.
+    pub fn log_damage(&self, lba: u64, check: &dyn fmt::Display) {
+        if let Some(left_out) = self.errors.admit(Instant::now()) {
+            tracing::error!(volume = %self.name, lba, %check, left_out, "the stored data is damaged");
+        }
     }
 }
 

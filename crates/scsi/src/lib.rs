@@ -94,7 +94,7 @@ pub use io::{Allocation, Extent, Io, IoError, IoOutcome};
 pub use lun::Lun;
 pub use lun_map::{LunMap, MappedUnit};
 pub use nexus::{Nexus, NexusName, Way};
-pub use protection::ProtectionType;
+pub use protection::{Check, Damage, DamageWatch, ProtectionType};
 pub use saved::{Saved, SavedFault, UnitState};
 pub use sense::{AdditionalSense, EncodedSense, FieldPlace, FieldPointer, SenseData, SenseKey};
 pub use space::Space;

@@ -10,7 +10,7 @@ mod nexuses;
 mod priorities;
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::alua::AsymmetricAccess;
 use crate::attention::{ItlNexus, UnitAttention};
@@ -21,7 +21,7 @@ use crate::marks::{Marks, Release};
 use crate::mode::{ModeFlags, ModeValues};
 use crate::paths::Devices;
 use crate::priority::Priorities;
-use crate::protection::Protection;
+use crate::protection::{Checks, DamageWatch, Protection};
 use crate::reservations::Reservations;
 use crate::rod::Watch;
 use crate::saved::{Saved, SavedFault, SavedState, Section, UnitState};
@@ -78,6 +78,7 @@ pub struct LogicalUnit {
     marks_stored: Mutex<Option<Release>>,
     clock: Clock,
     errors: ErrorCounters,
+    damage_watch: OnceLock<Arc<dyn DamageWatch>>,
 }
 
 impl LogicalUnit {
@@ -163,6 +164,7 @@ impl LogicalUnit {
             marks_stored: Mutex::new(None),
             clock: Clock::default(),
             errors: ErrorCounters::default(),
+            damage_watch: OnceLock::new(),
             config,
         })
     }
@@ -217,6 +219,30 @@ impl LogicalUnit {
     #[inline]
     pub(crate) fn protection(&self) -> Option<Protection> {
         self.config.protection()
+    }
+
+    /// Has somebody told of stored data whose check fails. Only the first one who asks for it is.
+    pub fn watch_damage(&self, watch: Arc<dyn DamageWatch>) {
+        let _ = self.damage_watch.set(watch);
+    }
+
+    /// Checks blocks that were read from the store, the first of which is at `lba`, and tells of damage.
+    ///
+    /// # Errors
+    /// ABORTED COMMAND that says what is wrong, with the address of the first block that is.
+    pub(crate) fn check_stored(
+        &self,
+        protection: Protection,
+        stored: &[u8],
+        lba: u64,
+        checks: Checks,
+    ) -> Result<(), SenseData> {
+        protection.check(stored, lba, checks).map_err(|damage| {
+            if let Some(watch) = self.damage_watch.get() {
+                watch.stored_data_is_damaged(damage);
+            }
+            damage.into()
+        })
     }
 
     /// The lengths of a block without and with its protection information.

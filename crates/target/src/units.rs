@@ -1,14 +1,14 @@
 //! Targets and their logical units as they are served: each joins a SCSI unit with the volume behind it.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use lunette_block::{
     EngineKind, IdentityOverride, StateContent, StateError, StateFile, Store, StoreSpec, Volume, VolumeSpec,
 };
 use lunette_scsi::{
-    ConfigError, Device, Domain, Identity, LogicalUnit, LogicalUnitConfig, Lun, ProtectionType, Provisioning,
-    Saved, TargetPort,
+    ConfigError, Damage, DamageWatch, Device, Domain, Identity, LogicalUnit, LogicalUnitConfig, Lun,
+    ProtectionType, Provisioning, Saved, TargetPort,
 };
 use tracing::{error, warn};
 
@@ -266,7 +266,20 @@ fn open_unit(
     if let Some(space) = volume.space() {
         unit.note_space(unit_space(space));
     }
+    unit.watch_damage(Arc::new(DamageLog(Arc::downgrade(&volume))));
     Ok(OpenedUnit { volume, unit: Arc::new(unit), state, report })
+}
+
+/// Has the log told of a volume's damage.
+#[derive(Debug)]
+struct DamageLog(Weak<Volume>);
+
+impl DamageWatch for DamageLog {
+    fn stored_data_is_damaged(&self, Damage { lba, check }: Damage) {
+        if let Some(volume) = self.0.upgrade() {
+            volume.log_damage(lba, &check);
+        }
+    }
 }
 
 /// Where the state of a unit is kept (docs/decisions/0016): in the directory that was chosen for all units, otherwise

@@ -208,7 +208,7 @@ impl Mover {
         let length = self.piece_bytes() as usize;
         let data = match self.source.unit.protection() {
             Some(protection) => {
-                protection.check(medium, lba(&self.source), Checks::ALL)?;
+                self.source.unit.check_stored(protection, medium, lba(&self.source), Checks::ALL)?;
                 protection.strip(medium)
             }
             None if self.destination.unit.protection().is_none() => return Ok(None),

@@ -4,13 +4,13 @@
 //! Where it is kept is the store's part. Application tags belong to the application (ATO is one), so they are kept and
 //! compared, and checked by nobody; FFFFh in one says that the block is not to be checked.
 
+mod damage;
 mod fields;
 
 use crc_fast::CrcAlgorithm;
 
+pub use damage::{Check, Damage, DamageWatch};
 pub(crate) use fields::{Checks, ProtectField};
-
-use crate::sense::{AdditionalSense, SenseData, SenseKey};
 
 /// Bytes of protection information behind each block.
 pub(crate) const INFORMATION_BYTES: usize = 8;
@@ -163,8 +163,8 @@ impl Protection {
     /// Checks blocks, the first of which is at `lba`.
     ///
     /// # Errors
-    /// ABORTED COMMAND that says what is wrong, with the address of the first block that is.
-    pub(crate) fn check(self, stored: &[u8], lba: u64, checks: Checks) -> Result<(), SenseData> {
+    /// The first block that is wrong. Where it is stored data, [`crate::LogicalUnit::check_stored`] is to be asked.
+    pub(crate) fn check(self, stored: &[u8], lba: u64, checks: Checks) -> Result<(), Damage> {
         if checks == Checks::NONE {
             return Ok(());
         }
@@ -175,14 +175,14 @@ impl Protection {
             // Of its low half.
             let reference_is_wrong =
                 self.kind == ProtectionType::Type1 && information.reference_tag != lba as u32;
-            let code = if checks.guard && information.guard != guard(data) {
-                AdditionalSense::GUARD_CHECK_FAILED
+            let check = if checks.guard && information.guard != guard(data) {
+                Check::Guard
             } else if checks.reference_tag && reference_is_wrong {
-                AdditionalSense::REFERENCE_TAG_CHECK_FAILED
+                Check::ReferenceTag
             } else {
                 continue;
             };
-            return Err(SenseData::new(SenseKey::AbortedCommand, code).with_information(Some(lba)));
+            return Err(Damage { lba, check });
         }
         Ok(())
     }
@@ -252,15 +252,14 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_told_with_its_address() {
-        let failed =
-            |code, lba| Err(SenseData::new(SenseKey::AbortedCommand, code).with_information(Some(lba)));
+        let failed = |check, lba| Err(Damage { lba, check });
         let stored = TYPE_1.protect(&[7; 1024], 9);
         let mut wrong = stored.clone();
         wrong[520 + 100] ^= 1;
-        assert_eq!(TYPE_1.check(&wrong, 9, Checks::ALL), failed(AdditionalSense::GUARD_CHECK_FAILED, 10));
+        assert_eq!(TYPE_1.check(&wrong, 9, Checks::ALL), failed(Check::Guard, 10));
         let no_guard = Checks { guard: false, ..Checks::ALL };
         assert_eq!(TYPE_1.check(&wrong, 9, no_guard), Ok(()));
-        let reference = failed(AdditionalSense::REFERENCE_TAG_CHECK_FAILED, 8);
+        let reference = failed(Check::ReferenceTag, 8);
         assert_eq!(TYPE_1.check(&stored, 8, Checks::ALL), reference);
         assert_eq!(TYPE_1.check(&stored, 8, Checks { reference_tag: false, ..Checks::ALL }), Ok(()));
         assert_eq!(TYPE_3.check(&stored, 8, Checks::ALL), Ok(()), "it means nothing there");

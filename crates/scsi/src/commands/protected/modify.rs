@@ -106,7 +106,7 @@ impl Modify {
             }
             Waiting::Read => {
                 let done = event.io(Direction::Read, unit)?;
-                self.piece_came(done.data_out, done.medium)
+                self.piece_came(context, done.data_out, done.medium)
             }
             Waiting::Write => {
                 event.io(Direction::Write, unit)?;
@@ -125,7 +125,8 @@ impl Modify {
             return Ok(());
         }
         let once = self.transfer.bytes(range.length_bytes) as usize;
-        data_out.chunks(once).try_for_each(|part| protection.check(part, lba, field.checks()))
+        data_out.chunks(once).try_for_each(|part| protection.check(part, lba, field.checks()))?;
+        Ok(())
     }
 
     /// A COMPARE AND WRITE is one piece, because its limit is no more than one.
@@ -138,11 +139,11 @@ impl Modify {
         Protected::Modify(Modify { waiting: Waiting::Read, ..self }).goes_on(Step::Io(io))
     }
 
-    fn piece_came(self, data_out: &[u8], medium: &[u8]) -> Progress {
+    fn piece_came(self, context: &Context<'_>, data_out: &[u8], medium: &[u8]) -> Progress {
         let piece = self.piece();
         let Transfer { protection, field, .. } = self.transfer;
         let medium = piece.of_medium(protection, medium)?;
-        protection.check(medium, piece.lba, field.checks())?;
+        context.unit().check_stored(protection, medium, piece.lba, field.checks())?;
         let io = match self.what {
             What::CompareAndWrite => self.compare(&piece, data_out, medium)?,
             What::Or => {

@@ -48,7 +48,8 @@ impl Read {
         }
         let done = event.io(Direction::Read, context.unit())?;
         let whole = super::Piece { offset_bytes: range.offset_bytes, length_bytes: range.length_bytes, lba };
-        protection.check(whole.of_medium(protection, done.medium)?, lba, field.checks())?;
+        let stored = whole.of_medium(protection, done.medium)?;
+        context.unit().check_stored(protection, stored, lba, field.checks())?;
         let data_in = if field.is_transferred() {
             DataIn::Medium { length_bytes: protection.stored_bytes(range.length_bytes) }
         } else {

@@ -96,16 +96,16 @@ impl Verify {
             }
             Waiting::Piece => {
                 let done = event.io(Direction::Read, context.unit())?;
-                self.piece_came(done.data_out, done.medium)
+                self.piece_came(context, done.data_out, done.medium)
             }
         }
     }
 
-    fn piece_came(self, data_out: &[u8], medium: &[u8]) -> Progress {
+    fn piece_came(self, context: &Context<'_>, data_out: &[u8], medium: &[u8]) -> Progress {
         let piece = self.transfer.piece(self.position);
         let Transfer { protection, field, range, .. } = self.transfer;
         let medium = piece.of_medium(protection, medium)?;
-        protection.check(medium, piece.lba, self.medium_checks(field))?;
+        context.unit().check_stored(protection, medium, piece.lba, self.medium_checks(field))?;
         self.compare_piece(&piece, data_out, medium)?;
         let position = self.position + piece.length_bytes;
         if position == range.length_bytes {

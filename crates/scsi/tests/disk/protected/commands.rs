@@ -183,6 +183,37 @@ fn damaged_data_is_found_by_every_command_that_reads_it() {
     assert_eq!(host.good(&cdb10(0x28, 0, 5, 1), &[]), [8; BLOCK]);
 }
 
+/// The driver is told of damage that it has stored, and not of what an initiator sends.
+#[test]
+fn stored_damage_is_told() {
+    let mut host = type_1();
+    let told = Told::of(&host);
+    let mut sent = block(7, 0, 5);
+    sent[0] ^= 1;
+    for cdb in [cdb10(0x2a, field(1), 5, 1), cdb10(0x2f, field(1) | 0x02, 5, 1), cdb16(0x8b, field(1), 5, 1)]
+    {
+        assert_eq!(host.run(&cdb, &sent).code(), GUARD, "{cdb:02x?}");
+    }
+    assert_eq!(told.take(), [], "what was sent is wrong");
+    host.good(&cdb10(0x2a, 0, 5, 2), &[7; 2 * BLOCK]);
+    host.disk.bytes[6 * BLOCK] ^= 1;
+    for (cdb, data) in [
+        (cdb10(0x28, 0, 5, 2), 0),
+        (cdb10(0x2f, 0, 5, 2), 0),
+        (cdb10(0x2f, 0x02, 5, 2), 2 * BLOCK),
+        (cdb16(0x8b, 0, 5, 2), 2 * BLOCK),
+    ] {
+        assert_eq!(host.run(&cdb, &vec![7; data]).code(), GUARD, "{cdb:02x?}");
+        assert_eq!(told.take(), [Damage { lba: 6, check: Check::Guard }], "{cdb:02x?}");
+    }
+    set_information(&mut host, 5, information(&[7; BLOCK], 0, 4));
+    assert_eq!(host.run(&cdb10(0x28, 0, 5, 2), &[]).code(), REFERENCE_TAG);
+    assert_eq!(told.take(), [Damage { lba: 5, check: Check::ReferenceTag }]);
+    // Nobody has looked.
+    assert_eq!(host.run(&cdb10(0x28, field(3), 5, 2), &[]).code(), GOOD);
+    assert_eq!(told.take(), []);
+}
+
 /// VRPROTECT with BYTCHK 00b: the medium is checked, and nothing is transferred.
 /// SBC-3: RDPROTECT, VRPROTECT.
 #[test]

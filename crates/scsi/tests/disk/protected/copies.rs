@@ -38,11 +38,13 @@ fn copies_check_what_they_read_and_generate_what_they_write() {
             let found = other.information.as_ref().expect("it is protected")[339];
             assert_eq!(found, information(&[6; BLOCK], 0, tag));
         }
+        let told = Told::of(&host);
         if source_is_protected {
             host.disk.bytes[17 * BLOCK] ^= 1;
             let before = host.others[&OTHER_NAA].bytes.clone();
             let reply = copy(&mut host, &segment(0, 1, 40, 10, 600));
             assert_eq!((reply.code(), told_lba(&reply)), ((0xa, 0x0d, 0x01), 17));
+            assert_eq!(told.take(), [Damage { lba: 17, check: Check::Guard }]);
             assert!(host.others[&OTHER_NAA].bytes == before, "nothing was written");
         }
     }

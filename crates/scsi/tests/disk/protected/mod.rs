@@ -5,7 +5,9 @@ mod copies;
 mod model;
 mod writing;
 
-use lunette_scsi::{LogicalUnitConfig, ProtectionType};
+use std::sync::{Arc, Mutex};
+
+use lunette_scsi::{Check, Damage, DamageWatch, LogicalUnitConfig, ProtectionType};
 
 use crate::host::*;
 
@@ -58,6 +60,30 @@ fn information_of(host: &Host, lba: usize) -> [u8; 8] {
 
 fn set_information(host: &mut Host, lba: usize, bytes: [u8; 8]) {
     host.disk.information.as_mut().expect("it is protected")[lba] = bytes;
+}
+
+/// What a driver is told of damage.
+#[derive(Debug, Default)]
+struct Told(Mutex<Vec<Damage>>);
+
+impl DamageWatch for Told {
+    fn stored_data_is_damaged(&self, damage: Damage) {
+        self.0.lock().expect("no panic").push(damage);
+    }
+}
+
+impl Told {
+    /// What it is told of unit 0 of a host from now on.
+    fn of(host: &Host) -> Arc<Told> {
+        let told = Arc::new(Told::default());
+        let (_, unit) = host.nexus.device().units().next().expect("a unit");
+        unit.watch_damage(Arc::<Told>::clone(&told));
+        told
+    }
+
+    fn take(&self) -> Vec<Damage> {
+        std::mem::take(&mut *self.0.lock().expect("no panic"))
+    }
 }
 
 /// INFORMATION of fixed format sense data.
