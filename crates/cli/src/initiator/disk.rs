@@ -25,6 +25,16 @@ const TRANSFER_BYTES_MAX: u32 = 1 << 20;
 const RESERVATION_LOST_HELP: &str = "the target has lost who had reserved the unit: once you know who may use it, say so with \
      `lunette reserve URL --replace-lost`";
 
+/// What does not fit its protection information.
+const PROTECTION_CODES: [AdditionalSense; 3] = [
+    AdditionalSense::GUARD_CHECK_FAILED,
+    AdditionalSense::APPLICATION_TAG_CHECK_FAILED,
+    AdditionalSense::REFERENCE_TAG_CHECK_FAILED,
+];
+
+/// PERSISTENT RESERVE OUT
+const RESERVE_OUT: u8 = 0x5f;
+
 /// Where another unit is meant.
 const UNITS_HELP: &str = "`lunette discover` lists the units that there are";
 
@@ -288,15 +298,22 @@ fn refused(name: &str, command: &Command, status: Option<Status>, sense: Option<
         (None, None) => "a status that is not known".to_owned(),
     };
     let help = match (sense, status) {
-        (_, Some(Status::ReservationConflict)) => Some(
-            "another initiator has reserved the unit: `lunette reserve URL --read-full-status` tells who"
-                .to_owned(),
-        ),
+        (_, Some(Status::ReservationConflict)) => Some(conflict_help(command)),
         (Some(sense), _) => help_for(sense),
         _ => None,
     };
     let failure = Failure::scsi(format!("{name}: the target refused {command_name}: {said}"), help);
     failure.of_unfit(sense.and_then(Sense::unfit))
+}
+
+fn conflict_help(command: &Command) -> String {
+    let mut text = "another initiator has reserved the unit".to_owned();
+    // Only this command has a key, which must be the one that was registered (SPC-4, PERSISTENT RESERVE OUT).
+    if command.cdb().first() == Some(&RESERVE_OUT) {
+        text +=
+            ", or this initiator is not registered with that key (`--register --param-sark KEY` comes first)";
+    }
+    text + ": `lunette reserve URL --read-full-status` tells who"
 }
 
 fn help_for(sense: &Sense) -> Option<String> {
@@ -312,6 +329,10 @@ fn help_for(sense: &Sense) -> Option<String> {
             "the target's store has an error: look at the target's log"
         }
         SenseKey::NotReady => return not_ready_help(sense),
+        SenseKey::AbortedCommand if PROTECTION_CODES.contains(&sense.code) => {
+            "the data does not fit its protection information: the target's log says whether what it has stored is damaged; \
+             writing the block anew, from a copy of it, makes it good again"
+        }
         SenseKey::IllegalRequest if sense.is_unknown_command() => "the target does not have this command",
         _ => return None,
     };

@@ -10,6 +10,8 @@ fn a_registration_stays_the_same_initiators_from_call_to_call() {
     assert_eq!(reserve(&["--read-keys"]), "no keys are registered (generation 0)\n");
     assert_eq!(reserve(&["-r"]), "nothing is reserved (generation 0)\n");
     assert_eq!(reserve(&["-s"]), "nobody is registered (generation 0)\n");
+    let message = refused(5, &["reserve", &url, "--reserve", "--param-rk", "abc", "--prout-type", "3"]);
+    assert!(message.contains("or this initiator is not registered with that key"), "{message}");
     let done = reserve(&["--register", "--param-sark", "0xabc"]);
     assert_eq!(done, "PERSISTENT RESERVE OUT, REGISTER: done\n");
     reserve(&["-R", "-K", "abc", "-T", "3"]);
@@ -28,7 +30,7 @@ fn a_registration_stays_the_same_initiators_from_call_to_call() {
     let other = served.url_with("", 0, "initiator_name=iqn.2026-11.io.example:other");
     let message = refused(5, &["read", &other]);
     assert!(message.contains("RESERVATION CONFLICT"), "{message}");
-    assert!(message.contains("help: another initiator has reserved the unit"), "{message}");
+    assert!(message.contains("help: another initiator has reserved the unit: `lunette reserve"), "{message}");
     let conflict = refused(5, &["reserve", &other, "-R", "-K", "1", "-T", "1"]);
     assert!(conflict.contains("PERSISTENT RESERVE OUT, RESERVE: RESERVATION CONFLICT"), "{conflict}");
 
