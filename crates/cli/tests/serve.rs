@@ -1,10 +1,14 @@
 //! `lunette serve` as a process: what it tells, and how signals end it. What it serves is tested across crates.
 
-use std::io::{BufRead, BufReader, Read};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -230,6 +234,99 @@ fn a_configuration_is_read_again() {
     let (status, said) = served.end();
     assert!(status.success(), "{status}: {said}");
     assert!(said.contains("disks.toml:10:"), "{said}");
+}
+
+/// A configuration whose one secret comes from a FIFO, as from a server of files that does not answer.
+fn with_secret_in_a_fifo() -> (tempfile::TempDir, String, PathBuf) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("disks.toml");
+    let text = "portals = [\"127.0.0.1:0\"]\n[[target]]\nname = \"iqn.2026-11.io.lunette:a\"\n\
+                [[target.lun]]\nnumber = 0\nstore = \"mem:1M\"\n[[target.user]]\nname = \"a\"\nsecret_file = \"secret\"\n";
+    std::fs::write(&path, text).expect("written");
+    let fifo = directory.path().join("secret");
+    let made = Command::new("mkfifo").args([&fifo, &directory.path().join("other")]).status();
+    assert!(made.expect("mkfifo runs").success());
+    (directory, format!("--json --config '{}'", path.display()), fifo)
+}
+
+/// Waits until somebody reads the FIFO, and opens it for writing.
+fn read_from(fifo: &Path) -> File {
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        // It is refused while nobody reads.
+        let opened = rustix::fs::open(fifo, OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty());
+        if let Ok(opened) = opened {
+            return opened.into();
+        }
+        assert!(Instant::now() < deadline, "nobody reads {}", fifo.display());
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_signal_ends_a_start_that_waits() {
+    let (_directory, arguments, fifo) = with_secret_in_a_fifo();
+    let served = Served::shell(&arguments);
+    let _secret = read_from(&fifo);
+    served.signal(Signal::TERM);
+    let (status, said) = served.end();
+    assert!(status.success(), "{status}: {said}");
+    assert!(said.contains("lunette: ended during the start; nothing was served"), "{said}");
+}
+
+#[test]
+fn a_reload_that_waits_holds_nothing_up() {
+    let (directory, arguments, fifo) = with_secret_in_a_fifo();
+    let mut served = Served::shell(&arguments);
+    read_from(&fifo).write_all(b"0123456789abcdef\n").expect("read");
+    let mut line = String::new();
+    served.stdout.read_line(&mut line).expect("readable");
+    served.signal(Signal::HUP);
+    let mut secret = read_from(&fifo);
+    // This one has another follow; it finds another FIFO, so that the two are told apart.
+    served.signal(Signal::HUP);
+    let other = directory.path().join("other");
+    std::fs::rename(&other, &fifo).expect("renamed");
+    secret.write_all(b"0123456789abcdef\n").expect("read");
+    drop(secret);
+    served.wait_until_said("SIGHUP: the configuration is as before");
+    let _secret = read_from(&fifo);
+    served.signal(Signal::TERM);
+    let (status, said) = served.end();
+    assert!(status.success(), "{status}: {said}");
+    assert!(said.contains("lunette: draining: no new logins"), "{said}");
+}
+
+/// What an image has lost is found, given to nobody, and told to both sides.
+#[test]
+fn damage_of_an_image_is_told() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let image = directory.path().join("disk.img");
+    let target = "iqn.2026-11.io.lunette:a";
+    let unit = format!("'{}',size=1M,protection=1", image.display());
+    let mut served = Served::shell(&format!("--json --portal 127.0.0.1:0 --target {target} --lun {unit}"));
+    let mut line = String::new();
+    served.stdout.read_line(&mut line).expect("readable");
+    let ready: Value = serde_json::from_str(&line).expect("JSON");
+    let url = format!("iscsi://{}/{target}/0", ready["portals"][0].as_str().expect("a portal"));
+    let lunette = |arguments: &[&str]| {
+        Command::new(env!("CARGO_BIN_EXE_lunette")).args(arguments).output().expect("it runs")
+    };
+    assert!(lunette(&["write", &url, "--pattern", "address"]).status.success());
+    let file = std::fs::OpenOptions::new().write(true).open(&image).expect("an image");
+    file.write_all_at(b"!", 5 * 512).expect("written");
+    let read = lunette(&["read", &url]);
+    let said = String::from_utf8_lossy(&read.stderr);
+    assert_eq!(read.status.code(), Some(5), "{said}");
+    assert!(said.contains("help: the data does not fit its protection information"), "{said}");
+    served.wait_until_said("the stored data is damaged");
+    served.signal(Signal::TERM);
+    let (status, said) = served.end();
+    assert!(status.success(), "{status}: {said}");
+    let told = said.lines().find(|line| line.contains("the stored data is damaged")).expect("a line");
+    for part in ["ERROR", "iqn.2026-11.io.lunette:a LUN 0", "lba=5", "check=guard"] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
 }
 
 #[test]
