@@ -9,6 +9,8 @@ mod budget;
 mod connection;
 
 use std::io;
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -84,10 +86,11 @@ struct State {
 pub struct Stopper(Arc<State>);
 
 impl Server {
-    /// Listens. A socket in the file system must not be there yet; it is removed at the end.
+    /// Listens. A socket in the file system is removed at the end; one that a process has left there that was killed takes no
+    /// connections, and is replaced.
     ///
     /// # Errors
-    /// The address cannot be listened on.
+    /// The address cannot be listened on. `AddrInUse`: another process listens there, or the path is something else.
     pub fn listen(disk: Arc<Disk>, export: Export, address: &Address, depth: usize) -> io::Result<Server> {
         let (domain, bound) = match address {
             Address::Internet(address) => (Domain::for_address(*address), SockAddr::from(*address)),
@@ -97,7 +100,16 @@ impl Server {
         if domain != Domain::UNIX {
             listener.set_reuse_address(true)?;
         }
-        listener.bind(&bound)?;
+        match (listener.bind(&bound), address) {
+            (Err(error), Address::Unix(path)) if error.kind() == io::ErrorKind::AddrInUse => {
+                if !is_left_over(path, &bound)? {
+                    return Err(error);
+                }
+                std::fs::remove_file(path)?;
+                listener.bind(&bound)?;
+            }
+            (bound, _) => bound?,
+        }
         listener.listen(BACKLOG)?;
         listener.set_nonblocking(true)?;
         let address = match address {
@@ -187,6 +199,19 @@ impl Server {
     }
 }
 
+/// A socket is there, and nobody listens.
+fn is_left_over(path: &Path, address: &SockAddr) -> io::Result<bool> {
+    // A file that is no socket refuses connections as well.
+    if !std::fs::symlink_metadata(path)?.file_type().is_socket() {
+        return Ok(false);
+    }
+    let probe = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    // Whoever has no room for connections at the moment is not to be waited for.
+    probe.set_nonblocking(true)?;
+    let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
+    Ok(probe.connect(address).is_err_and(refused))
+}
+
 impl Drop for Server {
     fn drop(&mut self) {
         if let Address::Unix(path) = &self.address {
@@ -229,5 +254,30 @@ impl State {
             // One that is closed already is none the worse.
             let _ = socket.shutdown(how);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn only_a_socket_that_nobody_listens_on_is_left_over() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let address = SockAddr::unix(&path).unwrap();
+        let listener = UnixListener::bind(&path).unwrap();
+        assert!(!is_left_over(&path, &address).unwrap(), "it is served");
+        // As by a process that is killed: the socket stays.
+        drop(listener);
+        assert!(is_left_over(&path, &address).unwrap());
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, b"a disk").unwrap();
+        assert!(!is_left_over(&path, &address).unwrap(), "no socket");
+        let link = directory.path().join("link");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        assert!(!is_left_over(&link, &SockAddr::unix(&link).unwrap()).unwrap());
     }
 }

@@ -246,7 +246,17 @@ fn listen(options: &AttachOptions, disk: &Arc<Disk>, address: &Address) -> Resul
     let export = export_of(disk, &options.export_name, &description)
         .map_err(|error| Failure::usage(error.to_string()))?;
     Server::listen(Arc::clone(disk), export, address, options.depth as usize)
-        .map_err(|error| Failure::new(format!("cannot listen on {address}"), &error))
+        .map_err(|error| not_listening(address, &error))
+}
+
+fn not_listening(address: &Address, error: &io::Error) -> Failure {
+    let failure = Failure::new(format!("cannot listen on {address}"), error);
+    match address {
+        Address::Unix(_) if error.kind() == io::ErrorKind::AddrInUse => {
+            failure.with_help("another process serves it; if none does, remove the file")
+        }
+        _ => failure,
+    }
 }
 
 fn not_mounted(directory: &Path, error: &io::Error) -> Failure {
