@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Instant;
 
@@ -74,10 +75,11 @@ pub(crate) fn read(options: &ReadOptions) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A file to write to, which must not be there unless it may be overwritten.
+/// A file for what a disk has, which must not be there unless it may be overwritten. A new one is nobody else's to read, as the
+/// images that are served.
 pub(crate) fn create(path: &Path, force: bool) -> Result<File, Failure> {
     let mut open = OpenOptions::new();
-    open.write(true).read(true);
+    open.write(true).read(true).mode(0o600);
     let opened =
         if force { open.create(true).truncate(true).open(path) } else { open.create_new(true).open(path) };
     opened.map_err(|error| {

@@ -1,6 +1,7 @@
 //! `read`, `write`, `verify`, `checksum` and `erase`: what comes back is what was written.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use crate::host::{Served, good, path, refused, run, run_with};
@@ -30,6 +31,8 @@ fn what_is_written_is_read_back_in_every_way() {
             let part = ["--offset", "1M", "--length", "3149824", "--depth", depth];
             good(&[&["read", &url, "--output", path(&output), "--force"][..], &part].concat());
             assert_eq!(fs::read(&output).expect("a file"), data);
+            let mode = fs::metadata(&output).expect("a file").permissions().mode();
+            assert_eq!(mode & 0o7777, 0o600, "it has what a disk has");
             assert_eq!(good(&[&["read", &url][..], &part].concat()).out, data, "the standard output");
         }
     }

@@ -5,9 +5,10 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::ops::Range;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -116,17 +117,23 @@ impl Area {
         place(blocks)
     }
 
-    /// Makes the file for an image anew, whole or not at all.
+    /// Makes the file for an image anew, whole or not at all, for those to read and write who may read and write the image.
     pub(super) fn create(image: &Path, header: Header) -> Result<Self, OpenError> {
         let path = path_of(image);
         let mut temporary = OsString::from(&path);
         temporary.push(".new");
         let temporary = PathBuf::from(temporary);
         let failed = |source| OpenError::Io { path: path.clone(), doing: "create it", source };
-        let written = fs::write(&temporary, header.to_bytes())
-            .and_then(|()| fs::OpenOptions::new().read(true).write(true).open(&temporary))
-            .and_then(|file| file.sync_all().map(|()| file))
-            .and_then(|file| fs::rename(&temporary, &path).map(|()| file));
+        let mut options = fs::OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(true).mode(0o600);
+        let fill = |mut file: fs::File| {
+            file.set_permissions(fs::metadata(image)?.permissions())?;
+            file.write_all(&header.to_bytes())?;
+            file.sync_all()?;
+            fs::rename(&temporary, &path)?;
+            Ok(file)
+        };
+        let written = options.open(&temporary).and_then(fill);
         let file = written.inspect_err(|_| drop(fs::remove_file(&temporary))).map_err(failed)?;
         sync_directory_of(&path).map_err(|errno| failed(errno.into()))?;
         Ok(Area::File(file.into()))
@@ -241,6 +248,7 @@ mod tests {
     fn there_are_zeroes_behind_the_end_and_where_it_was_cut() {
         let directory = tempfile::tempdir().unwrap();
         let image = directory.path().join("a.img");
+        fs::write(&image, b"").unwrap();
         assert_eq!(header_of(&image).unwrap(), None);
         let header = Header { kind: 1, block_length_bytes: 512 };
         let area = Area::create(&image, header).unwrap();
@@ -258,5 +266,19 @@ mod tests {
         area.cut(11).unwrap();
         Area::open(&image, true).unwrap().read(10, &mut bytes).unwrap();
         assert_eq!(bytes, [0; 96]);
+    }
+
+    #[test]
+    fn who_may_not_read_the_image_may_not_read_what_is_known_of_it() {
+        use std::os::unix::fs::PermissionsExt;
+        let directory = tempfile::tempdir().unwrap();
+        for mode in [0o600, 0o664] {
+            let image = directory.path().join(format!("{mode:o}.img"));
+            fs::write(&image, b"").unwrap();
+            fs::set_permissions(&image, fs::Permissions::from_mode(mode)).unwrap();
+            Area::create(&image, Header { kind: 1, block_length_bytes: 512 }).unwrap();
+            let metadata = fs::metadata(path_of(&image)).unwrap();
+            assert_eq!(metadata.permissions().mode() & 0o7777, mode);
+        }
     }
 }
