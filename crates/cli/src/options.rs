@@ -47,6 +47,8 @@ OPTION is
   removable            a removable medium: initiators may eject, load and lock it
   block=512|4096       logical block length
   protection=1|3       keep protection information with each block (T10 DIF)
+  provisioning=thin|thick
+                       take space when blocks are written, or all of it from the start
   write=through|back   answer a write when it is stable, or sooner
   engine=auto|sync|threads|direct|uring
                        who waits for the disk; direct and uring go past the page cache

@@ -77,6 +77,19 @@ fn help_is_short_and_has_examples() {
     {
         assert!(serve.contains(flag), "{flag}");
     }
+    let keys = [
+        "size=",
+        "ro ",
+        "removable ",
+        "block=",
+        "protection=",
+        "provisioning=thin|thick",
+        "write=",
+        "engine=",
+    ];
+    for key in keys.into_iter().chain(["serial=", "vendor=", "product="]) {
+        assert!(serve.contains(&format!("\n            {key}")), "{key}: {serve}");
+    }
     assert!(
         serve.contains("--large-pages\n          Have buffers and disks in memory in large pages"),
         "{serve}"
