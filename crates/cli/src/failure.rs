@@ -146,6 +146,16 @@ impl Failure {
             .with_help(LOST)
     }
 
+    /// A flush was answered in a later session than something that it was to cover: status 3.
+    pub(crate) fn flushed_too_late(name: &str) -> Self {
+        let message = format!(
+            "{name}: the session was lost between a write and its flush, and a target with a write cache may have lost the write, too"
+        );
+        Self::of(SESSION, message)
+            .with_help("do it again: what was written is not known to be there")
+            .of_flush()
+    }
+
     /// The target refused a command, or did not follow the standard: status 5.
     pub(crate) fn scsi(message: String, help: Option<String>) -> Self {
         Self { help, side: Some("target"), ..Self::of(SCSI, message) }

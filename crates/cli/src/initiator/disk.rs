@@ -367,7 +367,8 @@ mod tests {
         let write = medium::write(CdbForm::Ten, range, Caching::default()).expect("it fits");
         let flush = medium::synchronize_cache(CdbForm::Ten, range).expect("it fits");
         let is_later = |command: &Command, status, sense: &[u8], tries| {
-            let done = Done { tag: 0, status: Some(status), sense: sense.to_vec(), data: Vec::new() };
+            let done =
+                Done { tag: 0, status: Some(status), sense: sense.to_vec(), data: Vec::new(), session: 0 };
             matches!(judge("a", command, &done, tries), Verdict::Later)
         };
         assert!(is_later(&write, Status::TaskAborted, &[], 0));

@@ -23,6 +23,8 @@ use crate::failure::{Failure, say};
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 /// How many unit attentions are taken while it lasts: a unit has one of each kind.
 const ATTENTIONS_MAX: u32 = 64;
+/// How often something is erased again.
+const REPEATS_MAX: u32 = 4;
 /// The most blocks that one UNMAP gets where the unit has no limit: 512 MiB of 512-byte blocks.
 const BLOCKS_MAX: u32 = 1 << 20;
 
@@ -50,8 +52,8 @@ pub(crate) fn run(options: &EraseOptions) -> Result<(), Failure> {
     }
     let start = Instant::now();
     let method = match options.method {
-        EraseMethod::Unmap => unmap(&mut disk, span).map(|()| "unmap"),
-        EraseMethod::Zeros => zeros(&mut disk, span).map(|()| "zeros"),
+        EraseMethod::Unmap => until_stable(|| unmap(&mut disk, span)).map(|()| "unmap"),
+        EraseMethod::Zeros => until_stable(|| zeros(&mut disk, span)).map(|()| "zeros"),
         EraseMethod::SanitizeOverwrite => {
             let how = Sanitize::Overwrite { pattern: vec![0], passes: 1, invert: false };
             sanitize(&mut disk, &how).map(|()| "sanitize-overwrite")
@@ -98,6 +100,19 @@ fn pieces(span: Span, blocks_max: u32) -> impl Iterator<Item = BlockRange> {
 
 fn does_not_fit(error: DoesNotFit) -> Failure {
     Failure::internal(&error.to_string())
+}
+
+/// Erases, and does it again where the target may have lost it before it was flushed.
+fn until_stable(mut erase: impl FnMut() -> Result<(), Failure>) -> Result<(), Failure> {
+    for _ in 0..REPEATS_MAX {
+        match erase() {
+            Err(failure) if failure.is_unflushed() => {
+                say(&format!("lunette: {failure}; erasing it again"));
+            }
+            ended => return ended,
+        }
+    }
+    erase()
 }
 
 fn unmap(disk: &mut Disk, span: Span) -> Result<(), Failure> {
@@ -170,6 +185,23 @@ mod tests {
         zeros(&mut disk, Span { lba: 3, blocks: 5000, block_bytes: 512 }).unwrap();
         let seen = seen.lock().unwrap();
         assert_eq!((seen.refused, seen.good_bytes), (1, 5000 * 512), "it is asked once, and then written to");
+    }
+
+    #[test]
+    fn what_a_target_may_have_lost_is_erased_again() {
+        let mut tries = 0;
+        let mut erase = |bad: u32| {
+            until_stable(|| {
+                tries += 1;
+                if tries > bad { Ok(()) } else { Err(Failure::flushed_too_late("a disk")) }
+            })
+        };
+        erase(2).unwrap();
+        assert!(erase(u32::MAX).unwrap_err().is_unflushed());
+        assert_eq!(tries, 3 + 1 + REPEATS_MAX, "not for ever");
+        assert!(
+            until_stable(|| Err(Failure::internal("another"))).is_err_and(|failure| failure.is_internal())
+        );
     }
 
     #[test]

@@ -19,6 +19,8 @@ pub(crate) struct Done {
     pub(crate) sense: Vec<u8>,
     /// What was received; of a command that writes, the buffer that was sent.
     pub(crate) data: Vec<u8>,
+    /// The session that it counts as of, as [`lunette_initiator::Completion::session`] has it.
+    pub(crate) session: u32,
 }
 
 /// A session with a target, for one thread.

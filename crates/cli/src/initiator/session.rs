@@ -168,7 +168,7 @@ impl Port for SessionPort {
         self.losses = 0;
         let completion = self.done.remove(0);
         let (tag, moves) = self.tags.remove(&completion.id).unwrap_or_default();
-        let is_over = self.engine()?.is_over();
+        let (is_over, session) = (self.engine()?.is_over(), completion.session);
         let status = completion.result.map_err(|error| {
             let failure = match &error {
                 // It has changed nothing, whether it was carried out or not.
@@ -188,7 +188,7 @@ impl Port for SessionPort {
         if moves == Moves::In {
             data.truncate(completion.received as usize);
         }
-        Ok(Done { tag, status: Status::from_code(status.code), sense: status.sense, data })
+        Ok(Done { tag, status: Status::from_code(status.code), sense: status.sense, data, session })
     }
 
     fn now(&self) -> Duration {

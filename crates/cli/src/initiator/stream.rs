@@ -12,7 +12,6 @@ pub(crate) use self::flow::{Depth, Flow};
 use self::pipeline::does_not_fit;
 pub(crate) use self::reads::{ReadStream, Step};
 pub(crate) use self::writes::WriteStream;
-use super::disk::Disk;
 use crate::failure::Failure;
 
 /// The most commands under way that may be asked for.
@@ -28,17 +27,6 @@ pub(crate) const OTHERS_BYTES_MAX: u64 = 1 << 30;
 
 /// The most questions under way whose answers say what is to be read: a long line is busy, and a unit hardly.
 pub(crate) const QUESTIONS_MAX: usize = 8;
-
-/// SYNCHRONIZE CACHE of the whole disk, unless every write is stable when it is answered.
-///
-/// # Errors
-/// The session, or what the target said.
-pub(crate) fn flush(disk: &mut Disk) -> Result<(), Failure> {
-    if !disk.facts.has_write_cache() {
-        return Ok(());
-    }
-    disk.run(&flush_command()?, &[]).map(drop)
-}
 
 /// SYNCHRONIZE CACHE of the whole disk.
 fn flush_command() -> Result<Command, Failure> {

@@ -6,14 +6,24 @@ use std::sync::{Arc, Mutex};
 
 use crate::host::{Served, TARGET, good, path, run};
 
-/// A relay to a target that is killed and started again once so many bytes have been sent to it.
+/// What happens to the target when a relay has sent enough to it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    /// It is killed and started again, and tells so.
+    Restart,
+    /// Nothing, but the connection breaks, and all that is told is the loss of a nexus. The restart of a target that tells no resets
+    /// looks the same.
+    Silence,
+}
+
+/// A relay to a target that meets its fate once so many bytes have been sent to it.
 struct Faltering {
     portal: String,
     served: Arc<Mutex<Served>>,
 }
 
 impl Faltering {
-    fn start(unit: &str, after_bytes: usize) -> Faltering {
+    fn start(unit: &str, after_bytes: usize, fate: Fate) -> Faltering {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let portal = listener.local_addr().expect("an address").to_string();
         let served = Arc::new(Mutex::new(Served::start(&[unit], &[])));
@@ -24,11 +34,20 @@ impl Faltering {
                 let far = TcpStream::connect(target).expect("a target");
                 let back = [far.try_clone(), near.try_clone()].map(|end| end.expect("a descriptor"));
                 let [from, to] = back;
-                let answers = std::thread::spawn(move || carry(from, to, &mut None));
-                carry(near, far, &mut left);
+                let answers = std::thread::spawn(move || {
+                    carry(from, to, &mut None, |answer| {
+                        if fate == Fate::Silence {
+                            hush(answer);
+                        }
+                    });
+                });
+                carry(near, far, &mut left, |_| {});
                 let _ = answers.join();
                 if left == Some(0) {
                     left = None;
+                    if fate == Fate::Silence {
+                        continue;
+                    }
                     let mut served = shared.lock().expect("no panic");
                     served.kill();
                     *served = Served::start(&[&unit], &[]);
@@ -55,10 +74,20 @@ impl Drop for Faltering {
     }
 }
 
+/// Makes POWER ON, RESET, OR BUS DEVICE RESET OCCURRED (29h/00h) to I_T NEXUS LOSS OCCURRED (29h/07h).
+fn hush(answer: &mut [u8]) {
+    const RESET: [u8; 14] = [0x70, 0, 6, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x29, 0];
+    let found = answer.windows(RESET.len()).position(|bytes| bytes == RESET);
+    if let Some(at) = found {
+        answer[at + RESET.len() - 1] = 7;
+    }
+}
+
 /// Carries until one end is closed, or so many bytes have gone.
-fn carry(mut from: TcpStream, mut to: TcpStream, left: &mut Option<usize>) {
+fn carry(mut from: TcpStream, mut to: TcpStream, left: &mut Option<usize>, change: impl Fn(&mut [u8])) {
     let mut bytes = vec![0; 65536];
     while let Ok(read @ 1..) = from.read(&mut bytes) {
+        change(&mut bytes[..read]);
         if to.write_all(&bytes[..read]).is_err() {
             break;
         }
@@ -85,7 +114,7 @@ fn a_copy_copies_again_what_a_restart_may_have_lost() {
     let directory = tempfile::tempdir().expect("a directory");
     let (disk, source) = (image(&directory, "disk"), directory.path().join("source"));
     std::fs::write(&source, vec![0x5a; 16 << 20]).expect("written");
-    let target = Faltering::start(&format!("0={},write=back", path(&disk)), 4 << 20);
+    let target = Faltering::start(&format!("0={},write=back", path(&disk)), 4 << 20, Fate::Restart);
     let said = run(&["copy", path(&source), &target.url(), "--quiet"]);
     assert_eq!(said.status, Some(0), "{said:?}");
     assert!(said.err.contains("the session was lost") && said.err.contains("copying the last"), "{said:?}");
@@ -97,11 +126,46 @@ fn a_copy_copies_again_what_a_restart_may_have_lost() {
 fn a_write_goes_on_after_a_restart() {
     let directory = tempfile::tempdir().expect("a directory");
     let disk = image(&directory, "disk");
-    let target = Faltering::start(&format!("0={}", path(&disk)), 4 << 20);
+    let target = Faltering::start(&format!("0={}", path(&disk)), 4 << 20, Fate::Restart);
     let said = run(&["write", &target.url(), "--pattern", "address"]);
     assert_eq!(said.status, Some(0), "{said:?}");
     assert!(said.err.contains("the session was lost") && said.err.contains("logged in again"), "{said:?}");
     good(&["verify", &target.straight(), "--pattern", "address"]);
+}
+
+/// It may have been a restart, and the target's cache may be empty.
+#[test]
+fn what_a_target_with_a_cache_may_have_lost_without_a_word_is_not_called_stable() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (disk, source) = (image(&directory, "disk"), directory.path().join("source"));
+    std::fs::write(&source, vec![0x5a; 16 << 20]).expect("written");
+    let start = || Faltering::start(&format!("0={},write=back", path(&disk)), 4 << 20, Fate::Silence);
+    let target = start();
+    let said = run(&["copy", path(&source), &target.url(), "--quiet"]);
+    assert_eq!(said.status, Some(0), "{said:?}");
+    assert!(said.err.contains("logged in again") && said.err.contains("copying the last"), "{said:?}");
+    good(&["verify", &target.straight(), "--pattern", "hex:5a"]);
+    drop(target);
+    let said = run(&["write", &start().url(), "--pattern", "address"]);
+    assert_eq!(said.status, Some(3), "{said:?}");
+    assert!(said.err.contains("a target with a write cache may have lost"), "{said:?}");
+    let target = start();
+    let said = run(&["erase", &target.url(), "--yes"]);
+    assert_eq!(said.status, Some(0), "{said:?}");
+    good(&["verify", &target.straight(), "--pattern", "zeros"]);
+}
+
+/// Without a cache the connection may break as often as it likes.
+#[test]
+fn a_copy_to_a_disk_without_a_cache_goes_on_where_it_was() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (disk, source) = (image(&directory, "disk"), directory.path().join("source"));
+    std::fs::write(&source, vec![0x5a; 16 << 20]).expect("written");
+    let target = Faltering::start(&format!("0={}", path(&disk)), 4 << 20, Fate::Silence);
+    let said = run(&["copy", path(&source), &target.url(), "--quiet"]);
+    assert_eq!(said.status, Some(0), "{said:?}");
+    assert!(said.err.contains("logged in again") && !said.err.contains("copying the last"), "{said:?}");
+    good(&["verify", &target.straight(), "--pattern", "hex:5a"]);
 }
 
 /// What was sent last to a target: a relay of one connection.
@@ -113,7 +177,7 @@ fn last_opcode(served: &Served, run: impl FnOnce(&str)) -> u8 {
         let (mut near, _) = listener.accept().expect("a connection");
         let far = TcpStream::connect(target).expect("a target");
         let [from, to] = [far.try_clone(), near.try_clone()].map(|end| end.expect("a descriptor"));
-        let answers = std::thread::spawn(move || carry(from, to, &mut None));
+        let answers = std::thread::spawn(move || carry(from, to, &mut None, |_| {}));
         let (mut sent, mut bytes, mut far) = (Vec::new(), vec![0; 65536], far);
         while let Ok(read @ 1..) = near.read(&mut bytes) {
             sent.extend_from_slice(&bytes[..read]);

@@ -34,6 +34,8 @@ impl Slot {
 /// A command that has ended.
 pub(super) struct Ended {
     pub(super) tag: u64,
+    /// The session that it counts as of.
+    pub(super) session: u32,
     /// Its buffer, or why it did not end well.
     pub(super) result: Result<Vec<u8>, Failure>,
 }
@@ -217,7 +219,7 @@ impl Pipeline {
                     if let Some((tag, data)) = self.deferred.pop_front() {
                         self.resend(disk, tag, data)?;
                     }
-                    return self.ended(index, |slot| slot.whole(&disk.name, done));
+                    return self.ended(index, done.session, |slot| slot.whole(&disk.name, done));
                 }
                 Verdict::Again => {
                     slot.sent.into_iter().for_each(|sent| self.flow.refused(sent));
@@ -231,7 +233,7 @@ impl Pipeline {
                 }
                 Verdict::Failed(failure) => {
                     slot.sent.into_iter().for_each(|sent| self.flow.refused(sent));
-                    return self.ended(index, |slot| Err(at(failure, slot.lba)));
+                    return self.ended(index, done.session, |slot| Err(slot.placed(failure)));
                 }
             }
         }
@@ -240,11 +242,12 @@ impl Pipeline {
     fn ended(
         &mut self,
         index: usize,
+        session: u32,
         result: impl FnOnce(&Slot) -> Result<Vec<u8>, Failure>,
     ) -> Result<Ended, Failure> {
         let slot = self.slots.remove(index);
         let slot = slot.ok_or_else(|| Failure::internal("a command ended that was not sent"))?;
-        Ok(Ended { tag: slot.tag, result: result(&slot) })
+        Ok(Ended { tag: slot.tag, session, result: result(&slot) })
     }
 }
 
@@ -266,11 +269,11 @@ impl Slot {
         }
         Ok(done.data)
     }
-}
 
-/// Says where on the disk it was.
-fn at(failure: Failure, lba: u64) -> Failure {
-    failure.with_place(&format!("at block {lba}"))
+    /// Says where on the disk it was; a flush is of all of it.
+    fn placed(&self, failure: Failure) -> Failure {
+        if self.command.is_flush() { failure } else { failure.with_place(&format!("at block {}", self.lba)) }
+    }
 }
 
 pub(super) fn does_not_fit(error: DoesNotFit) -> Failure {

@@ -14,6 +14,7 @@ use lunette_scsi::client::{UnitFacts, UnitIdentity};
 use lunette_scsi::{AdditionalSense, Lun, SenseData, SenseKey, Status};
 
 use super::super::amount::Span;
+use super::super::disk::Disk;
 use super::super::port::{Done, Port};
 use super::*;
 
@@ -32,6 +33,8 @@ struct Narrow {
     refused: VecDeque<(Option<AdditionalSense>, u64, Vec<u8>)>,
     /// The next flush ends as one does whose unit was reset.
     was_reset: bool,
+    /// The session is lost, and had again with a target that tells nothing, when so many commands have ended.
+    lost_after: Vec<usize>,
     seen: Arc<Mutex<Seen>>,
 }
 
@@ -84,12 +87,13 @@ impl Port for Narrow {
             let status = if code.is_some() { Status::CheckCondition } else { Status::TaskSetFull };
             let sense = code.map(|code| SenseData::new(SenseKey::IllegalRequest, code).encode(false));
             let sense = sense.map(|sense| sense.as_bytes().to_vec()).unwrap_or_default();
-            return Ok(Done { tag, status: Some(status), sense, data });
+            return Ok(Done { tag, status: Some(status), sense, data, session: 0 });
         }
+        let session = self.lost_after.iter().filter(|after| seen.good >= **after).count() as u32;
         seen.good += 1;
         let (tag, data) = self.under_way.pop_front().expect("one is under way");
         seen.good_bytes += data.len();
-        Ok(Done { tag, status: Some(Status::Good), sense: Vec::new(), data })
+        Ok(Done { tag, status: Some(Status::Good), sense: Vec::new(), data, session })
     }
 
     fn now(&self) -> Duration {
@@ -182,14 +186,18 @@ fn a_read_begins_with_short_pieces_where_the_way_is_not_known_yet() {
     assert_eq!((offset_bytes, data.len()), (0, 64 << 10));
 }
 
-/// A disk that says it has no write cache; one that says nothing is taken to have one.
-fn uncached_disk(room: usize) -> (Disk, Arc<Mutex<Seen>>) {
-    let (mut disk, seen) = disk(room);
+/// The same disk that says it has no write cache; one that says nothing is taken to have one.
+fn uncached((mut disk, seen): (Disk, Arc<Mutex<Seen>>)) -> (Disk, Arc<Mutex<Seen>>) {
     let page = ModePage { code: mode::CACHING.0, subpage: 0, savable: false, bytes: vec![0; 20] };
     let (write_protected, dpo_fua) = (false, false);
     disk.facts.mode =
         Some(ModeParameters { write_protected, dpo_fua, block_descriptor: None, pages: vec![page] });
     (disk, seen)
+}
+
+/// A disk whose session is lost each time when so many commands have ended.
+fn forgetful(lost_after: &[usize]) -> (Disk, Arc<Mutex<Seen>>) {
+    disk_of(Narrow { room: 64, lost_after: lost_after.to_vec(), ..Narrow::default() })
 }
 
 #[test]
@@ -214,7 +222,7 @@ fn a_flush_comes_after_what_was_written_before_it_and_stops_nothing() {
 
 #[test]
 fn without_a_cache_what_is_answered_is_flushed() {
-    let (mut disk, seen) = uncached_disk(64);
+    let (mut disk, seen) = uncached(disk(64));
     let mut stream = WriteStream::new(&disk, 512, Flow::new(Depth::Commands(8)), Caching::default());
     stream.begin_flush(&mut disk).unwrap();
     assert!(stream.has_flushed(), "nothing was written");
@@ -239,4 +247,77 @@ fn after_a_flush_that_failed_for_a_reset_the_stream_goes_on() {
     stream.drain(&mut disk).unwrap();
     assert!(stream.has_flushed());
     assert_eq!(seen.lock().unwrap().flushed_after, [0, 4]);
+}
+
+/// Writes so many blocks.
+fn write_blocks(disk: &mut Disk, stream: &mut WriteStream, blocks: u64) {
+    for lba in 0..blocks {
+        stream.write(disk, lba, vec![1; 512]).unwrap();
+    }
+}
+
+#[test]
+fn a_flush_proves_nothing_of_what_was_answered_in_an_earlier_session() {
+    let (mut disk, seen) = forgetful(&[3]);
+    let mut stream = WriteStream::new(&disk, 512, Flow::new(Depth::Commands(8)), Caching::default());
+    write_blocks(&mut disk, &mut stream, 4);
+    let failure = stream.flush(&mut disk).unwrap_err();
+    assert!(failure.is_unflushed() && failure.to_string().contains("the session was lost"), "{failure}");
+    write_blocks(&mut disk, &mut stream, 4);
+    stream.flush(&mut disk).unwrap();
+    assert_eq!(seen.lock().unwrap().flushed_after, [4, 9], "the second is of the session of all before it");
+}
+
+#[test]
+fn what_came_behind_a_flush_is_covered_by_the_next_one() {
+    let (mut disk, _) = forgetful(&[7]);
+    let mut stream = WriteStream::new(&disk, 512, Flow::new(Depth::Commands(8)), Caching::default());
+    write_blocks(&mut disk, &mut stream, 2);
+    stream.begin_flush(&mut disk).unwrap();
+    write_blocks(&mut disk, &mut stream, 4);
+    stream.drain(&mut disk).unwrap();
+    assert!(stream.has_flushed(), "nothing was lost until then");
+    assert!(stream.flush(&mut disk).unwrap_err().is_unflushed(), "of the other four nobody knows");
+    stream.flush(&mut disk).unwrap();
+}
+
+#[test]
+fn what_was_under_way_when_a_flush_failed_is_not_held_against_the_next_one() {
+    let (mut disk, _) = forgetful(&[2]);
+    let mut stream = WriteStream::new(&disk, 512, Flow::new(Depth::Commands(8)), Caching::default());
+    write_blocks(&mut disk, &mut stream, 2);
+    stream.begin_flush(&mut disk).unwrap();
+    let mut begun = 0;
+    let failure = loop {
+        if let Err(failure) = stream.write(&mut disk, 100, vec![1; 512]) {
+            break failure;
+        }
+        begun += 1;
+    };
+    assert!(failure.is_unflushed() && begun > 1, "{failure}");
+    stream.drain(&mut disk).unwrap();
+    write_blocks(&mut disk, &mut stream, 2);
+    stream.flush(&mut disk).unwrap();
+}
+
+#[test]
+fn without_a_cache_a_lost_session_costs_nothing() {
+    let (mut disk, seen) = uncached(forgetful(&[1, 3]));
+    let mut stream = WriteStream::new(&disk, 512, Flow::new(Depth::Commands(8)), Caching::default());
+    write_blocks(&mut disk, &mut stream, 4);
+    stream.flush(&mut disk).unwrap();
+    assert_eq!(seen.lock().unwrap().good, 4);
+}
+
+#[test]
+fn what_was_written_through_the_cache_outlives_its_session() {
+    let (mut disk, _) = uncached(forgetful(&[3]));
+    let mode = disk.facts.mode.as_mut().unwrap();
+    // WCE is in the page's third byte.
+    (mode.dpo_fua, mode.pages[0].bytes[2]) = (true, 4);
+    assert!(disk.facts.has_write_cache());
+    let fua = Caching { force_unit_access: true, ..Caching::default() };
+    let mut stream = WriteStream::new(&disk, 512, Flow::new(Depth::Commands(8)), fua);
+    write_blocks(&mut disk, &mut stream, 4);
+    stream.flush(&mut disk).unwrap();
 }

@@ -5,8 +5,8 @@ use lunette_scsi::client::{Command, Transfer};
 
 use super::super::disk::Disk;
 use super::flow::Flow;
+use super::flush_command;
 use super::pipeline::{Pipeline, does_not_fit};
-use super::{flush, flush_command};
 use crate::failure::Failure;
 
 /// A flush behind which writes go on.
@@ -23,10 +23,50 @@ enum Barrier {
     },
 }
 
+/// In which sessions that was answered which no good flush has covered. A target with a write cache that was restarted may have
+/// lost what it answered in an earlier session, and need not tell so: only a flush of the same session proves anything.
+#[derive(Debug, Default)]
+struct Unflushed {
+    /// Commands with smaller tags do not count: a flush has failed since, and they are written again if anybody wants them.
+    from_tag: u64,
+    /// The oldest session of what the flush that was begun is to cover.
+    covered: Option<u32>,
+    /// The same of what came behind it.
+    later: Option<u32>,
+}
+
+impl Unflushed {
+    /// A command has ended well.
+    fn note(&mut self, tag: u64, session: u32, is_covered: bool) {
+        if tag >= self.from_tag {
+            let oldest = if is_covered { &mut self.covered } else { &mut self.later };
+            *oldest = Some(oldest.map_or(session, |oldest| oldest.min(session)));
+        }
+    }
+
+    /// A flush is begun, which covers all that has ended, and more that is under way.
+    fn begin(&mut self) {
+        self.covered = self.covered.into_iter().chain(self.later.take()).min();
+    }
+
+    /// It is answered in this session. False if it proves nothing.
+    fn flushed(&mut self, session: u32) -> bool {
+        self.covered.take().is_none_or(|oldest| oldest >= session)
+    }
+
+    /// A flush has failed: nothing counts that was begun before the command with this tag.
+    fn forget(&mut self, next_tag: u64) {
+        *self = Self { from_tag: next_tag, ..Self::default() };
+    }
+}
+
 /// Writes pieces, several at once.
 pub(crate) struct WriteStream {
     pipeline: Pipeline,
     barrier: Barrier,
+    unflushed: Unflushed,
+    /// Each write is stable when it is answered, although the unit may have a cache (FUA).
+    is_through: bool,
     block_bytes: u32,
     piece_blocks: u32,
     caching: Caching,
@@ -34,9 +74,12 @@ pub(crate) struct WriteStream {
 
 impl WriteStream {
     pub(crate) fn new(disk: &Disk, block_bytes: u32, flow: Flow, caching: Caching) -> WriteStream {
+        let has_fua = disk.facts.mode.as_ref().is_some_and(|mode| mode.dpo_fua);
         WriteStream {
             pipeline: Pipeline::new(flow),
             barrier: Barrier::Open,
+            unflushed: Unflushed::default(),
+            is_through: caching.force_unit_access && has_fua,
             block_bytes,
             piece_blocks: disk.transfer_blocks_max(),
             caching,
@@ -148,16 +191,24 @@ impl WriteStream {
                 if let (true, Barrier::UnderWay { tag }) = (failure.is_unflushed(), self.barrier) {
                     self.pipeline.forget(tag);
                     self.barrier = Barrier::Open;
+                    self.unflushed.forget(self.pipeline.next_tag());
                 }
                 return Err(failure);
             }
         };
-        if let Barrier::UnderWay { tag } = self.barrier
-            && ended.tag == tag
-        {
+        let is_flush = self.barrier == Barrier::UnderWay { tag: ended.tag };
+        if is_flush {
             self.barrier = Barrier::Open;
         }
         self.pipeline.recycle(ended.result?);
+        if is_flush && !self.unflushed.flushed(ended.session) {
+            self.unflushed.forget(self.pipeline.next_tag());
+            return Err(Failure::flushed_too_late(&disk.name));
+        }
+        if !is_flush && !self.is_through {
+            let is_covered = matches!(self.barrier, Barrier::Waits { below } if ended.tag < below);
+            self.unflushed.note(ended.tag, ended.session, is_covered);
+        }
         self.push_barrier(disk)
     }
 
@@ -180,6 +231,7 @@ impl WriteStream {
     /// As [`WriteStream::write`].
     pub(crate) fn begin_flush(&mut self, disk: &mut Disk) -> Result<(), Failure> {
         self.barrier = Barrier::Waits { below: self.pipeline.next_tag() };
+        self.unflushed.begin();
         self.push_barrier(disk)
     }
 
@@ -199,7 +251,8 @@ impl WriteStream {
                 tag: self.pipeline.start_unmeasured(disk, 0, flush_command()?, Vec::new(), 0)?,
             }
         } else {
-            // Each write was stable when it was answered.
+            // Each write was stable when it was answered, in whichever session.
+            self.unflushed.forget(self.pipeline.next_tag());
             Barrier::Open
         };
         Ok(())
@@ -208,9 +261,11 @@ impl WriteStream {
     /// Waits for all writes, and makes them stable.
     ///
     /// # Errors
-    /// As [`WriteStream::write`].
+    /// As [`WriteStream::write`]; or the session was lost after something was written, and nobody knows whether the target still
+    /// has it.
     pub(crate) fn flush(&mut self, disk: &mut Disk) -> Result<(), Failure> {
         self.drain(disk)?;
-        flush(disk)
+        self.begin_flush(disk)?;
+        self.drain(disk)
     }
 }

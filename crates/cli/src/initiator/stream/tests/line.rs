@@ -99,7 +99,7 @@ impl Port for LinePort {
         }
         let there = self.now() + self.line.delay / 2;
         self.free_at = self.free_at.max(there) + Duration::from_secs_f64(data.len() as f64 / self.line.rate);
-        let done = Done { tag, status: Some(status), sense, data };
+        let done = Done { tag, status: Some(status), sense, data, session: 0 };
         self.under_way.push((self.free_at + self.line.delay / 2, done));
         Ok(())
     }
