@@ -30,6 +30,10 @@ impl Session {
         let tag = reassign.task;
         let Some(at) = self.least_loaded() else { return self.give_up_task(tag, outbox) };
         self.settle_doubt(tag);
+        // What the target has asked for after an earlier request for the same is asked for anew.
+        for connection in &mut self.connections {
+            connection.solicited.retain(|data| data.task != tag);
+        }
         let in_order = self.parameters.data_pdu_in_order && self.parameters.data_sequence_in_order;
         let connection = &mut self.connections[at];
         let id = connection.id;

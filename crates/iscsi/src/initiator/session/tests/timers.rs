@@ -206,6 +206,35 @@ fn a_task_that_the_target_refuses_to_go_on_with_may_go_on_all_the_same() {
     assert_eq!(world.outbox.events, [ended], "the write goes on");
 }
 
+/// The target asks for data before it rejects the request for the task: what is asked for anew counts once.
+#[test]
+fn what_was_asked_for_before_a_reassignment_is_rejected_is_forgotten() {
+    let mut world = reinstated();
+    let tag = world.write.initiator_task_tag();
+    let request = world.sent().into_iter().find_map(|pdu| match pdu {
+        InitiatorPdu::TaskManagementRequest(request) if request.referenced_task_tag == tag => Some(request),
+        _ => None,
+    });
+    let request = request.expect("a reassignment");
+    world.take(TargetPdu::ReadyToTransfer(world.r2t()), &Segment::NONE);
+    let reason = RejectReason::ImmediateCommandReject as u8;
+    let reject = Reject { reason, numbers: numbers(0), data_sn: DataSn(0) };
+    world.take(TargetPdu::Reject(reject), &Segment::of(&request.encode()));
+    let sent = world.sent();
+    assert!(
+        matches!(sent[..], [InitiatorPdu::TaskManagementRequest(again)] if again.referenced_task_tag == tag)
+    );
+    for (r2t_sn, buffer_offset) in [(1, 1024), (2, 2048), (3, 3072)] {
+        let r2t_sn = DataSn(r2t_sn);
+        let r2t = ReadyToTransfer { r2t_sn, buffer_offset, numbers: numbers(1), ..world.r2t() };
+        world.take(TargetPdu::ReadyToTransfer(r2t), &Segment::NONE);
+        assert!(
+            matches!(world.sent()[..], [InitiatorPdu::ScsiDataOut(data)] if data.buffer_offset == buffer_offset)
+        );
+    }
+    assert_eq!(world.outbox.events, []);
+}
+
 #[test]
 fn a_task_that_the_target_does_not_have_ends_at_once() {
     let mut world = reinstated();
