@@ -100,7 +100,8 @@ pub enum Loss {
     /// A task management function, or a request that was to recover a connection, was not answered for so many milliseconds.
     #[error("the target has not answered a task management function for {0} ms")]
     FunctionOverdue(u64),
-    /// The target refused a logout that was to recover a connection; with the Logout Response's code (11.15.1).
+    /// The target refused a logout that was to recover a connection, or did not end what had left on it; with the Logout Response's
+    /// code (11.15.1).
     #[error("the target refused a logout (response {0})")]
     LogoutRefused(u8),
     /// No connection came back within Time2Wait and Time2Retain (7.5).

@@ -9,7 +9,7 @@ use lunette_wire::{InitiatorTaskTag, TargetPdu};
 use super::connection::Entry;
 use super::requests::Kind;
 use super::task::Stage;
-use super::{ConnectionId, End, Event, Outbox, Phase, RequestError, RequestHandle, Session, Violation};
+use super::{ConnectionId, End, Event, Loss, Outbox, Phase, RequestError, RequestHandle, Session, Violation};
 
 /// What is logged out (11.14.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,8 +105,7 @@ impl Session {
             Kind::Logout(of) => of,
             Kind::Removal(lost) => {
                 self.requests.remove(tag);
-                // 1: the target has removed it already (11.15.1).
-                if pdu.response <= 1 {
+                if is_clean(pdu.response) {
                     self.removed(now, lost, outbox);
                 } else {
                     self.not_removed(now, lost, pdu.response, outbox);
@@ -118,16 +117,19 @@ impl Session {
             }
         };
         self.requests.remove(tag);
-        // 0: closed; 1: there is no such connection any more. Otherwise what the tasks do is not known (11.15.1).
-        let is_clean = pdu.response <= 1;
         match of {
             // One that is lost still belongs to the session (11.14).
             Logout::Connection(id) if self.connections.len() + self.lost.len() > 1 => {
-                self.connection_left(id, is_clean, outbox);
+                self.connection_left(id, pdu.response, outbox);
             }
-            _ => self.session_left(is_clean, outbox),
+            _ => self.session_left(is_clean(pdu.response), outbox),
         }
         Ok(())
+    }
+
+    /// Something has left on a connection that may write.
+    pub(super) fn may_write_on(&self, id: ConnectionId) -> bool {
+        self.tasks.iter().any(|(_, task)| task.connection == id && task.may_write())
     }
 
     fn session_left(&mut self, is_clean: bool, outbox: &mut Outbox) {
@@ -141,7 +143,14 @@ impl Session {
 
     /// Ends what belonged to a connection that was logged out. Numbers of it that the target has not received, and has
     /// discarded (11.14), come on another connection.
-    fn connection_left(&mut self, id: ConnectionId, is_clean: bool, outbox: &mut Outbox) {
+    ///
+    /// Where the target says that its cleanup has failed (11.15.1), what may write ends with the session, which ends it at the target,
+    /// too (6.3.5): sent again in this one, it could be overtaken by its own second time, and by what is written later.
+    fn connection_left(&mut self, id: ConnectionId, response: u8, outbox: &mut Outbox) {
+        let is_clean = is_clean(response);
+        if !is_clean && self.may_write_on(id) {
+            return self.fail(Loss::LogoutRefused(response), outbox);
+        }
         let Some(at) = self.connections.iter().position(|connection| connection.id == id) else { return };
         let left = self.connections.remove(at);
         let on_it: Vec<_> = (self.tasks.iter())
@@ -164,6 +173,12 @@ impl Session {
         self.drop_requests_of(id, outbox);
         outbox.tell(Event::LoggedOut { connection: id });
     }
+}
+
+/// 0: closed; 1: there is no such connection any more, since the target has removed it already. Otherwise what its tasks do is not known
+/// (11.15.1).
+const fn is_clean(response: u8) -> bool {
+    response <= 1
 }
 
 fn end_by_logout(stage: Stage, is_clean: bool) -> End {

@@ -190,6 +190,11 @@ impl Task {
         self.data_seen
     }
 
+    /// It has left, and what it writes may still come where nobody knows what the target does with it.
+    pub(super) fn may_write(&self) -> bool {
+        self.stage == Stage::Sent && (self.read_length == 0 || self.write_length > 0)
+    }
+
     /// What it puts on its connection, roughly, in bytes.
     pub(super) fn load(&self) -> u64 {
         /// A header each way, and the work of a command.

@@ -112,7 +112,8 @@ impl Session {
     }
 
     /// The target does not remove a connection for recovery. That is so for one that it is closing already, as this side has
-    /// asked for before; nobody knows what has become of its tasks then. Otherwise no recovery is left but the session's.
+    /// asked for before; nobody knows what has become of its tasks then, and nothing may have left on it that writes. Otherwise no
+    /// recovery is left but the session's.
     pub(in super::super) fn not_removed(
         &mut self,
         now: Duration,
@@ -120,7 +121,8 @@ impl Session {
         response: u8,
         outbox: &mut Outbox,
     ) {
-        if !self.lost.iter().any(|lost| lost.id == id && lost.was_leaving) {
+        let was_leaving = self.lost.iter().any(|lost| lost.id == id && lost.was_leaving);
+        if !was_leaving || self.may_write_on(id) {
             return self.fail(Loss::LogoutRefused(response), outbox);
         }
         let on_it: Vec<_> = (self.tasks.iter())

@@ -245,3 +245,85 @@ fn priorities_are_sent_where_they_were_agreed_on() {
         assert_eq!(command.priority, expected);
     }
 }
+
+/// A session with two connections, of which the first carries the tasks and is logged out: its request.
+fn leaving(error_recovery_level: u8) -> (World, ConnectionId, InitiatorTaskTag) {
+    let mut world = world_with(SessionParameters {
+        error_recovery_level,
+        max_connections: 2,
+        ..SessionParameters::default()
+    });
+    let login = LoggedIn {
+        cid: Cid(2),
+        parameters: ConnectionParameters::default(),
+        exp_stat_sn: STAT_SN,
+        exp_cmd_sn: CMD_SN.plus(2),
+        max_cmd_sn: CMD_SN.plus(5),
+    };
+    let other = world.session.add_connection(NOW, &login).unwrap();
+    let logout = Logout::Connection(world.id);
+    let RequestHandle(tag) = world.session.logout(NOW, logout, &mut world.outbox).unwrap();
+    (world, other, tag)
+}
+
+/// 11.15.1: the cleanup has failed.
+fn failed(initiator_task_tag: InitiatorTaskTag, stat_sn: u32) -> TargetPdu {
+    let numbers = numbers(stat_sn);
+    TargetPdu::LogoutResponse(LogoutResponse {
+        response: 3,
+        initiator_task_tag,
+        numbers,
+        ..LogoutResponse::default()
+    })
+}
+
+/// It could come behind its own second time, which only the end of the session prevents (6.3.5).
+#[test]
+fn a_write_whose_connection_is_not_cleaned_up_ends_with_the_session() {
+    let (mut world, _, tag) = leaving(0);
+    world.sent();
+    world.take(failed(tag, 0), &Segment::NONE);
+    assert_eq!(world.outbox.events.last(), Some(&Event::SessionLost { loss: Loss::LogoutRefused(3) }));
+    let is_unknown = |event: &&Event| matches!(event, Event::Ended { end: End::Unknown, .. });
+    assert_eq!(world.outbox.events.iter().filter(is_unknown).count(), 2);
+}
+
+#[test]
+fn a_read_whose_connection_is_not_cleaned_up_ends_alone() {
+    let (mut world, _, tag) = leaving(0);
+    let written = world.response(world.write);
+    world.take(TargetPdu::ScsiResponse(written), &Segment::NONE);
+    world.sent();
+    world.outbox.events.clear();
+    world.take(failed(tag, 1), &Segment::NONE);
+    let ended = Event::Ended { task: world.read, end: End::Unknown };
+    assert_eq!(world.outbox.events, [ended, Event::LoggedOut { connection: world.id }]);
+    assert!(!world.session.is_over());
+}
+
+/// At level 2 the connection breaks behind its own Logout Request, and the target does not remove it for recovery.
+#[test]
+fn a_write_whose_leaving_connection_is_not_removed_ends_with_the_session() {
+    for writes in [true, false] {
+        let (mut world, other, _) = leaving(2);
+        if !writes {
+            let written = world.response(world.write);
+            world.take(TargetPdu::ScsiResponse(written), &Segment::NONE);
+        }
+        world.sent();
+        world.session.connection_lost(world.id, Loss::Transport, &mut world.outbox);
+        // Time2Wait begins with the first look at the clock.
+        for later in [0, 5] {
+            world.session.tick(NOW + Duration::from_secs(later), &mut world.outbox);
+        }
+        world.id = other;
+        let removal = world.sent().into_iter().find_map(|pdu| match pdu {
+            InitiatorPdu::LogoutRequest(request) => Some(request.initiator_task_tag),
+            _ => None,
+        });
+        world.take(failed(removal.expect("a removal"), 0), &Segment::NONE);
+        assert_eq!(world.session.is_over(), writes, "{:?}", world.outbox.events);
+        let unknown = Event::Ended { task: world.read, end: End::Unknown };
+        assert!(world.outbox.events.contains(&unknown), "{:?}", world.outbox.events);
+    }
+}
