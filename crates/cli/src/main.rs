@@ -20,12 +20,10 @@ mod wan;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 use options::{Command, Options};
 
 fn main() -> ExitCode {
-    let result = match Options::parse().command {
+    let result = match Options::of_process().command {
         Command::Serve(options) => serve::serve(*options),
         Command::Secret(options) => secret::secret(&options),
         Command::Initiator(command) => initiator::run(&command),

@@ -3,8 +3,10 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use clap::error::{ContextValue, Error};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
+use lunette_initiator::without_secrets;
 use lunette_target::config::{
     AccessRule, Cores, LunFlag, Poll, parse_allow_flag, parse_portal, parse_target_name,
 };
@@ -66,6 +68,30 @@ or value is written \\, and a backslash \\\\.";
 pub(crate) struct Options {
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+impl Options {
+    /// Reads the command line of this process, and ends it where there is nothing to be done: help was asked for, or something is
+    /// wrong. What is shown then of an argument has no secrets, which a URL may have.
+    pub(crate) fn of_process() -> Self {
+        Self::try_parse().unwrap_or_else(|error| told_without_secrets(error).exit())
+    }
+}
+
+/// The same error with what was typed as [`without_secrets`] shows it.
+fn told_without_secrets(mut error: Error) -> Error {
+    let shown = |value: &ContextValue| match value {
+        ContextValue::String(text) => Some(ContextValue::String(without_secrets(text))),
+        ContextValue::Strings(texts) => {
+            Some(ContextValue::Strings(texts.iter().map(|text| without_secrets(text)).collect()))
+        }
+        _ => None,
+    };
+    let told: Vec<_> = error.context().filter_map(|(kind, value)| Some((kind, shown(value)?))).collect();
+    for (kind, value) in told {
+        error.insert(kind, value);
+    }
+    error
 }
 
 #[derive(Debug, Subcommand)]

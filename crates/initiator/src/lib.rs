@@ -54,5 +54,5 @@ pub use name_service::{ISNS_PORT, discover_isns};
 pub use options::{Options, Timing};
 pub use secret::{SecretError, secret_from_environment, secret_from_file};
 pub use session::{Session, Submitted};
-pub use url::{Lun, TargetUrl, TransferWishes, URL_FORM, UrlError};
+pub use url::{Lun, TargetUrl, TransferWishes, URL_FORM, UrlError, without_secrets};
 pub use way::Way;

@@ -114,6 +114,8 @@ pub enum UrlError {
 
 /// What an initiator's name is, for messages.
 const INITIATOR_NAME: &str = "an iSCSI name, as iqn.2026-11.io.lunette:host";
+/// The key whose value is a secret.
+const TARGET_PASSWORD: &str = "target_password";
 /// The keys behind `?`.
 const KEYS: [&str; 21] = [
     "auth",
@@ -122,7 +124,7 @@ const KEYS: [&str; 21] = [
     "data_digest",
     "initiator_name",
     "target_user",
-    "target_password",
+    TARGET_PASSWORD,
     "password_file",
     "password_env",
     "target_password_file",
@@ -328,7 +330,69 @@ impl FromStr for TargetUrl {
 /// A portal without a group.
 fn portal_of(text: &str) -> Result<Portal, UrlError> {
     let portal: Option<Portal> = text.parse().ok();
-    portal.filter(|portal| portal.portal_group_tag.is_none()).ok_or_else(|| UrlError::Portal(text.to_owned()))
+    // Behind a user without an @ there is a secret; behind an @ in a secret, its rest.
+    let shown = text.rsplit_once('@').map_or(text, |(_, host)| host);
+    let mark = secret_mark(shown);
+    portal
+        .filter(|portal| portal.portal_group_tag.is_none() && mark.is_none())
+        .ok_or_else(|| UrlError::Portal(mark.map_or_else(|| shown.to_owned(), |at| hidden_from(shown, at))))
+}
+
+/// What is shown of a URL that may be wrong in any way, as it was typed: its secrets are `***`, and rather something else, too, than one
+/// of them not. Text without `://` and `@` is none, and stays as it is.
+#[must_use]
+pub fn without_secrets(text: &str) -> String {
+    let is_scheme = |scheme: &str| scheme.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    let (scheme, rest) = match text.find("://").filter(|end| is_scheme(&text[..*end])) {
+        Some(end) => text.split_at(end + 3),
+        None if text.contains('@') => ("", text),
+        None => return text.to_owned(),
+    };
+    let (place, query) = rest.split_once('?').map_or((rest, None), |(place, query)| (place, Some(query)));
+    let authority = place.split('/').next().unwrap_or_default();
+    let shown = match place.rsplit_once('@') {
+        Some((user, host)) => match user.find('%').or_else(|| user.find(':')) {
+            Some(at) => format!("{}@{host}", hidden_from(user, at)),
+            None => place.to_owned(),
+        },
+        // Whatever comes behind may be the secret's, with marks that should have been encoded.
+        None => match secret_mark(authority) {
+            Some(at) => return format!("{scheme}{}", hidden_from(authority, at)),
+            None => place.to_owned(),
+        },
+    };
+    let query = query.map(|query| {
+        let parts: Vec<String> = query.split('&').map(shown_part).collect();
+        format!("?{}", parts.join("&"))
+    });
+    format!("{scheme}{shown}{}", query.unwrap_or_default())
+}
+
+/// One of the parts behind `?`; of a key that nobody knows only its name.
+fn shown_part(part: &str) -> String {
+    match part.split_once('=') {
+        Some((key, _)) if KEYS.contains(&key) && key != TARGET_PASSWORD => part.to_owned(),
+        Some((key, _)) => format!("{key}=***"),
+        None if part.is_empty() || KEYS.contains(&part) => part.to_owned(),
+        None => "***".to_owned(),
+    }
+}
+
+/// Where a secret begins in what should be a host and a port: the zone of an IPv6 address and a number are none.
+fn secret_mark(authority: &str) -> Option<usize> {
+    let is_of_address = |byte: u8| byte.is_ascii_hexdigit() || matches!(byte, b':' | b'.');
+    if authority.matches(':').count() > 1 && authority.bytes().all(is_of_address) {
+        return None;
+    }
+    let host = authority.find(']').filter(|_| authority.starts_with('[')).unwrap_or(0);
+    let behind = &authority[host..];
+    let port = behind.find(':').filter(|at| !behind[at + 1..].bytes().all(|byte| byte.is_ascii_digit()));
+    behind.find('%').or(port).map(|at| host + at)
+}
+
+/// Text up to and with the mark at this place.
+fn hidden_from(text: &str, at: usize) -> String {
+    format!("{}***", &text[..=at])
 }
 
 /// What stands behind `?`.
@@ -339,8 +403,12 @@ impl Query {
         let mut found: Vec<(&'static str, String)> = Vec::new();
         for part in text.split('&').filter(|part| !part.is_empty()) {
             let (name, value) = part.split_once('=').unwrap_or((part, ""));
-            let key =
-                KEYS.into_iter().find(|key| *key == name).ok_or_else(|| UrlError::Key(name.to_owned()))?;
+            let unknown = || {
+                // It may be the rest of a secret with an & that is not encoded.
+                let is_rest = found.last().is_some_and(|(before, _)| *before == TARGET_PASSWORD);
+                UrlError::Key(if is_rest { "***".to_owned() } else { name.to_owned() })
+            };
+            let key = KEYS.into_iter().find(|key| *key == name).ok_or_else(unknown)?;
             if found.iter().any(|(before, _)| *before == key) {
                 return Err(UrlError::Twice(key));
             }
@@ -447,7 +515,7 @@ impl Query {
     fn credentials(&self, user: Option<&str>) -> Result<Option<Credentials>, UrlError> {
         let (name, given) = user.map(user_of).transpose()?.unwrap_or_default();
         let secret = self.secret(given, "password_file", "password_env")?;
-        let of_target = self.get("target_password").map(Secret::new);
+        let of_target = self.get(TARGET_PASSWORD).map(Secret::new);
         let of_target = self.secret(of_target, "target_password_file", "target_password_env")?;
         let target = match (self.get("target_user"), of_target) {
             (None, None) => None,

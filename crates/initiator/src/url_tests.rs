@@ -152,6 +152,53 @@ fn no_secret_is_shown() {
     assert!(!format!("{wrong} {wrong:?}").contains("hunter"));
 }
 
+/// Each as it may be typed, right or wrong in some other place, and what is shown of it.
+#[test]
+fn secrets_are_hidden_in_whatever_is_no_url() {
+    for (text, shown) in [
+        ("iscsi://alice%S3cret@h/iqn.x:a/x", "iscsi://alice%***@h/iqn.x:a/x"),
+        (
+            "iscsi://alice:S3cret@[2001:db8::7]:3260/iqn.x:a/x",
+            "iscsi://alice:***@[2001:db8::7]:3260/iqn.x:a/x",
+        ),
+        ("iscsi://a%S3/c:r@e?t@h/iqn.x:a/0", "iscsi://a%***@e?***"),
+        ("iscsi://alice%S3@cret@h/iqn.x:a/0", "iscsi://alice%***@h/iqn.x:a/0"),
+        ("iscsi://alice%S3?cret@h/iqn.x:a/0", "iscsi://alice%***"),
+        ("iscsi://alice%S3cret/iqn.x:a/0", "iscsi://alice%***"),
+        ("iscsi://alice:S3cret/iqn.x:a/0", "iscsi://alice:***"),
+        ("scsi://alice%S3cret@h/iqn.x:a/0", "scsi://alice%***@h/iqn.x:a/0"),
+        ("alice%S3cret@h/iqn.x:a/0?target_password=S3cret", "alice%***@h/iqn.x:a/0?target_password=***"),
+        ("iscsi://alice@h/iqn.x:a/0", "iscsi://alice@h/iqn.x:a/0"),
+        ("iscsi://h:99999/iqn.x%3Aa/x?auth=no", "iscsi://h:99999/iqn.x%3Aa/x?auth=no"),
+        ("iscsi://[fe80::1%eth0]:1/iqn.x:a/x", "iscsi://[fe80::1%eth0]:1/iqn.x:a/x"),
+        (
+            "iscsi://h/i/0?target_user=t&target_password=S3c&ret&password=S3cret&isid=7&S3cret",
+            "iscsi://h/i/0?target_user=t&target_password=***&***&password=***&isid=7&***",
+        ),
+        ("iscsi://", "iscsi://"),
+        ("a file: 5%", "a file: 5%"),
+    ] {
+        assert_eq!(without_secrets(text), shown);
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_url_shows_no_secret() {
+    for text in [
+        "iscsi://alice%S3cret@h/iqn.x:a/x",
+        "iscsi://alice%S3cret/iqn.x:a/0",
+        "iscsi://alice:S3cret/iqn.x:a/0",
+        "iscsi://alice%a@S3cret@h/iqn.x:a/0",
+        "iscsi://alice%a?S3cret@h/iqn.x:a/0",
+        "iscsi://alice%a@h/iqn.x:a/0?target_user=t&target_password=a&S3cret",
+        "iscsi://alice%a@h/iqn.x:a/0?password=S3cret",
+    ] {
+        let message = error(text).to_string();
+        assert!(!message.contains("S3c"), "{text}: {message}");
+    }
+    assert!(error("iscsi://127.0.0.1:99999/iqn.x:a/0").to_string().contains("99999"));
+}
+
 #[test]
 fn logical_units_have_two_forms() {
     assert_eq!(Lun(5).field(), LunField([0, 5, 0, 0, 0, 0, 0, 0]));
@@ -161,6 +208,14 @@ fn logical_units_have_two_forms() {
 
 proptest! {
     #![proptest_config(cases(256))]
+
+    #[test]
+    fn whatever_is_typed_behind_a_user_is_hidden(
+        before in "(iscsi://)?[a-z]{0,5}", secret in "[a-z/?@&=:%]{0,8}", after in "@[a-z]{1,5}(/[a-z:.]{0,9}){0,2}",
+    ) {
+        let shown = without_secrets(&format!("{before}%{secret}S3CRET{after}"));
+        prop_assert!(!shown.contains("S3CRET"), "{}", shown);
+    }
 
     #[test]
     fn any_text_is_read_or_refused(text in "(iscsi://)?[a-z%:@/?&=.0-9\\[\\]é-]{0,60}") {

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use clap::Args;
+use lunette_initiator::without_secrets;
 use serde::Serialize;
 
 use super::attached::{Attached, Holder};
@@ -45,11 +46,11 @@ pub(crate) fn run(options: &DetachOptions) -> Result<(), Failure> {
     let mut found: Vec<Holder> =
         holders.into_iter().filter(|holder| is_at(&holder.what.place, place, &wanted)).collect();
     let Some(holder) = found.pop() else {
-        return Err(Failure::local(format!("nothing of this user's is attached at {}", printable(place)))
+        return Err(Failure::local(format!("nothing of this user's is attached at {}", shown(place)))
             .with_help("`lunette detach` alone lists what is; a directory whose process was killed is unmounted by umount or fusermount3 -u"));
     };
     if !found.is_empty() {
-        return Err(Failure::local(format!("several disks are attached at {}", printable(place))).with_help(
+        return Err(Failure::local(format!("several disks are attached at {}", shown(place))).with_help(
             "`lunette detach` alone lists them with their processes; SIGTERM detaches that of a process",
         ));
     }
@@ -62,6 +63,11 @@ pub(crate) fn run(options: &DetachOptions) -> Result<(), Failure> {
         }),
         Some(error) => Err(Failure::elsewhere(end.status, error, end.help)),
     }
+}
+
+/// A place as it was typed, which may be a disk's URL by mistake.
+fn shown(place: &str) -> String {
+    printable(&without_secrets(place))
 }
 
 /// The one name of what is in the file system, however it is called: a directory, the file in it, or the socket of `unix:PATH`.

@@ -3,7 +3,7 @@
 use clap::Args;
 use lunette_initiator::{
     Credentials, DEFAULT_PORT, DiscoveredTarget, ISNS_PORT, IscsiName, Lun as UrlLun, Options, Portal,
-    PortalError, TargetUrl, TransferWishes, default_initiator_name, discover, discover_isns,
+    TargetUrl, TransferWishes, default_initiator_name, discover, discover_isns, without_secrets,
 };
 use lunette_scsi::Lun;
 use lunette_scsi::client::{UnitFacts, capacity};
@@ -18,8 +18,11 @@ use crate::banner::size;
 use crate::failure::Failure;
 
 /// Where to ask. Which port is meant without one depends on what is asked there.
-fn address(text: &str) -> Result<String, PortalError> {
-    text.parse::<Portal>().map(|_| text.to_owned())
+fn address(text: &str) -> Result<String, String> {
+    if without_secrets(text) != text {
+        return Err("give the address alone, and a secret with --chap-user".to_owned());
+    }
+    text.parse::<Portal>().map(|_| text.to_owned()).map_err(|error| error.to_string())
 }
 
 #[derive(Debug, Args)]

@@ -1,6 +1,6 @@
 //! Wrong input in every form: status 2, what is wrong, and nothing done.
 
-use crate::host::{Served, refused};
+use crate::host::{Served, refused, run};
 
 /// A URL that nobody is asked for.
 const URL: &str = "iscsi://127.0.0.1:1/iqn.x:a/0";
@@ -68,6 +68,53 @@ fn command_lines_that_cannot_be() {
         let message = refused(2, &arguments);
         assert!(message.contains(part), "{arguments:?}: {part}: {message}");
     }
+}
+
+/// Every place that takes a URL, and some that take none: the last of the arguments is one that cannot be.
+#[test]
+fn a_url_that_cannot_be_is_shown_without_its_secrets() {
+    const RIGHT: &str = "iscsi://127.0.0.1:1/iqn.x:a/0";
+    let places: [&[&str]; 24] = [
+        &["login-trace"],
+        &["info"],
+        &["read"],
+        &["write", "--pattern", "zeros"],
+        &["verify", "--pattern", "zeros"],
+        &["erase", "--yes"],
+        &["checksum"],
+        &["copy", "a", "--destination-path"],
+        &["copy", "a", "--source-path"],
+        &["copy", "a"],
+        &["reserve", "-k"],
+        &["attach", "--nbd", "127.0.0.1:1"],
+        &["detach", "a"],
+        &["detach"],
+        &["bench"],
+        &["advise"],
+        &["discover"],
+        &["info", RIGHT, "--path"],
+        &["attach", RIGHT, "--nbd", "127.0.0.1:1", "--path"],
+        &["info", RIGHT],
+        &["read", RIGHT, "--depth"],
+        &["serve"],
+        &["help"],
+        &[],
+    ];
+    for url in [
+        "iscsi://alice%S3cret@h/iqn.x:a/x",
+        "iscsi://alice%S3cret/iqn.x:a/0",
+        "iscsi://alice:a@h/iqn.x:a/0?target_user=t&target_password=S3cret&color=red",
+        "iscsi://alice%a@h/iqn.x:a/0?password=S3cret",
+        "iscsi:/alice%S3cret@h/iqn.x:a/0",
+    ] {
+        for place in places {
+            let said = run(&[place, &[url]].concat());
+            assert!(!matches!(said.status, Some(0) | None), "{place:?}: {said:?}");
+            assert!(!said.err.contains("S3c") && said.out.is_empty(), "{place:?}: {said:?}");
+        }
+    }
+    let message = refused(2, &["info", "iscsi://alice%S3cret@h/iqn.x:a/x"]);
+    assert!(message.contains("invalid value 'iscsi://alice%***@h/iqn.x:a/x' for '<URL>'"), "{message}");
 }
 
 #[test]
