@@ -266,10 +266,11 @@ pub enum CommandError {
     /// It was aborted on this side.
     #[error("the command was aborted on this side; it may have been carried out in part")]
     Aborted,
-    /// A flush after a reset of the unit, of which nobody was told since commands were replayed over it.
+    /// A flush after a reset of the unit, of which nobody was told since commands were replayed over it; or after a deferred error: a
+    /// command that was answered had failed (SPC-4, 4.5.7).
     #[error(
-        "the logical unit was reset since the last flush: what was written and not flushed before may be lost; write it \
-         again, then flush"
+        "the logical unit was reset since the last flush, or tells that an answered command has failed: what was written and \
+         not flushed before may be lost; write it again, then flush"
     )]
     ResetSinceFlush,
     /// The logical unit is not the one that it was ([`crate::Engine::guard`]). The one that was there before may have carried
@@ -312,7 +313,7 @@ pub struct Completion {
     /// How often it was sent.
     pub attempts: u32,
     /// In which session it was answered: how often by then the session had been lost and had again, or a unit attention had
-    /// told of a reset. For a command that may change something it is the session that it was sent in last, since it may have been
+    /// told of a reset, or a deferred error that an answered command had failed. For a command that may change something it is the session that it was sent in last, since it may have been
     /// carried out before a reset that came to light first. What a target with a volatile cache answered in one session need not
     /// have outlived it, unless a flush of the same session followed.
     pub session: u32,

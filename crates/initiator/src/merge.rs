@@ -233,8 +233,8 @@ impl<T> Owners<T> {
         answers.collect()
     }
 
-    /// The commands that a read was made of, if it did not end well: each may do better alone. A unit attention is told once and then
-    /// forgotten by the unit, so one of them ends with it. A write is not tried again, since something newer may have been written to the
+    /// The commands that a read was made of, if it did not end well: each may do better alone. A unit attention or a deferred error is
+    /// told once and then forgotten by the unit, so one of them ends with it. A write is not tried again, since something newer may have been written to the
     /// same place by now.
     ///
     /// # Errors
@@ -256,10 +256,11 @@ impl<T> Owners<T> {
     }
 }
 
-/// The sense data of a unit attention that a command has met.
+/// The sense data of a unit attention or a deferred error that a command has met: it says nothing of the command.
 pub(crate) fn attention_of(completion: &Completion) -> Option<&[u8]> {
     let status = completion.result.as_ref().ok().filter(|status| status.is_check_condition())?;
-    let is_attention = status.decoded_sense().is_some_and(|sense| sense.is_unit_attention());
+    let sense = status.decoded_sense();
+    let is_attention = sense.is_some_and(|sense| sense.is_unit_attention() || sense.deferred);
     is_attention.then_some(&status.sense)
 }
 

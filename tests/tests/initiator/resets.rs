@@ -15,6 +15,12 @@ use lunette_tests::engine::{execute, lun, options, pattern, read, wait_for_all, 
 /// Answers each read that begins at this block with the unit attention of a reset.
 const RESET_LBA: u64 = 7;
 
+/// The same with a deferred error: a write that was answered has failed since.
+const DEFERRED_LBA: u64 = 8;
+
+/// MEDIUM ERROR, WRITE ERROR, of an earlier command (SPC-4, 4.5.7).
+const DEFERRED: [u8; 20] = [0, 18, 0x71, 0, 3, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x0c, 0, 0, 0, 0, 0];
+
 /// POWER ON, RESET, OR BUS DEVICE RESET OCCURRED in fixed format, behind its length (RFC 7143, 11.4.7.2).
 const RESET: [u8; 20] = [0, 18, 0x70, 0, 6, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x29, 0, 0, 0, 0, 0];
 
@@ -35,14 +41,19 @@ fn serve() -> SocketAddr {
 fn answer(target: &mut Script, command: &ScsiCommand) {
     let mut response = target.response(command);
     response.exp_data_sn.0 = 0;
-    let is_reset = command.read && command.cdb[2..10] == RESET_LBA.to_be_bytes();
-    if is_reset {
+    let reads = |lba: u64| command.read && command.cdb[2..10] == lba.to_be_bytes();
+    let sense = match (reads(RESET_LBA), reads(DEFERRED_LBA)) {
+        (true, _) => &RESET[..],
+        (_, true) => &DEFERRED,
+        _ => &[],
+    };
+    if !sense.is_empty() {
         response = ScsiResponse { status: 2, ..response };
     } else if command.read {
         response.exp_data_sn.0 = 1;
         target.say(&TargetPdu::ScsiDataIn(target.data_in(command)), &[7; 512]);
     }
-    target.say(&TargetPdu::ScsiResponse(response), if is_reset { &RESET } else { &[] });
+    target.say(&TargetPdu::ScsiResponse(response), sense);
     target.stat_sn = StatSn(target.stat_sn.0.wrapping_add(1));
 }
 
@@ -96,4 +107,16 @@ fn each_flush_beside_a_reset_fails_and_what_is_answered_later_is_of_another_sess
     assert_eq!(execute(&mut engine, write(0, 1, 1, pattern(1, 512))).session, 1);
     let next = execute(&mut engine, flush());
     assert!(next.is_good() && next.session == 1, "{:?}", next.result);
+}
+
+/// The unit tells it once, whichever command comes next, and its next flush ends well.
+#[test]
+fn a_write_that_has_failed_after_its_answer_fails_the_next_flush_and_counts_as_of_another_session() {
+    let mut engine = dirty();
+    let heard = execute(&mut engine, read(0, DEFERRED_LBA, 1, 512));
+    let told = heard.result.as_ref().map(|status| status.sense.first().copied());
+    assert_eq!((told, heard.session), (Ok(Some(0x71)), 1), "its caller hears of it");
+    assert_eq!(execute(&mut engine, write(0, 0, 1, pattern(1, 512))).session, 1);
+    assert_eq!(execute(&mut engine, flush()).result, Err(CommandError::ResetSinceFlush));
+    assert!(execute(&mut engine, flush()).is_good(), "once");
 }

@@ -100,7 +100,7 @@ impl Link {
     /// Takes note of what a command that is not sent again has brought up.
     pub(super) fn overhear(&self, ended: &Completion) {
         if let Ok(status) = &ended.result
-            && let Some(sense) = Sense::decode(&status.sense).filter(Sense::is_unit_attention)
+            && let Some(sense) = Sense::decode(&status.sense).filter(is_attention)
         {
             self.heard(&sense);
         }
@@ -108,7 +108,7 @@ impl Link {
 
     /// Takes note of sense data that came unasked (RFC 7143, 11.9.1).
     pub(super) fn told(&self, sense: &[u8]) {
-        if let Some(sense) = Sense::decode(sense).filter(Sense::is_unit_attention) {
+        if let Some(sense) = Sense::decode(sense).filter(is_attention) {
             self.heard(&sense);
         }
     }
@@ -205,6 +205,12 @@ impl Link {
             (Some(Status::Good), _) => {
                 Verdict::Failed(DiskError::Io(format!("{} was carried out in part", command.name())))
             }
+            // An earlier command has failed after its answer, and this one was not carried out. That is counted as a reset is, and what is
+            // kept is written again.
+            (Some(Status::CheckCondition), Some(sense)) if sense.deferred => {
+                tracing::warn!(%sense, "the unit reports");
+                Verdict::Again
+            }
             (Some(Status::CheckCondition), Some(sense)) if sense.is_unit_attention() => self.heard(sense),
             (Some(Status::Busy | Status::TaskSetFull), _) => Verdict::Later,
             (Some(Status::CheckCondition), Some(sense)) if sense.becomes_ready() => Verdict::Later,
@@ -235,6 +241,11 @@ impl Link {
             _ => Verdict::Again,
         }
     }
+}
+
+/// It says something of the unit as it is now. A deferred error is of a command before; the completions count it.
+fn is_attention(sense: &Sense) -> bool {
+    sense.is_unit_attention() && !sense.deferred
 }
 
 fn done(ended: Completion) -> Done {

@@ -147,7 +147,7 @@ impl Unit {
     pub(super) fn flush(&self) -> Result<(), DiskError> {
         let range = BlockRange { lba: 0, blocks: 0, block_length_bytes: self.block_bytes };
         let command = medium::synchronize_cache(CdbForm::Ten, range).map_err(does_not_fit)?;
-        let mut overdue = 0;
+        let (mut overdue, mut repairs) = (0, 0);
         for _ in 0..TRIES_MAX {
             let mark = self.link.journal().mark();
             let ended = self.link.once(&command, Vec::new());
@@ -160,6 +160,11 @@ impl Unit {
                 _ => {}
             }
             self.make_again(ended.session)?;
+            repairs += 1;
+            if repairs > SESSIONS_MAX {
+                let text = "what is answered is lost again and again before it is flushed";
+                return Err(DiskError::Io(text.into()));
+            }
         }
         Err(DiskError::Io("no flush is answered, however often it is tried".into()))
     }

@@ -256,6 +256,10 @@ pub(crate) fn judge(name: &str, command: &Command, done: &Done, tries: u32) -> V
     let sense = Sense::decode(&done.sense);
     match (done.status, &sense) {
         (Some(Status::Good), _) => Verdict::Good,
+        // The unit tells once that an earlier command, which it had answered, has failed.
+        (Some(Status::CheckCondition), Some(sense)) if sense.deferred => {
+            Verdict::Failed(Failure::scsi(format!("{name}: {}", broken_promise(sense)), help_for(sense)))
+        }
         (Some(Status::CheckCondition), Some(sense)) if sense.is_unit_attention() && tries < TRIES_MAX => {
             match changed(sense.code) {
                 Some(what) => Verdict::Failed(Failure::scsi(
@@ -279,6 +283,11 @@ pub(crate) fn judge(name: &str, command: &Command, done: &Done, tries: u32) -> V
         }
         _ => Verdict::Failed(refused(name, command, done.status, sense.as_ref())),
     }
+}
+
+/// What a deferred error says.
+pub(crate) fn broken_promise(sense: &Sense) -> String {
+    format!("the target tells that a command has failed after it was answered: {sense}")
 }
 
 /// What a unit attention says of a medium that is not what it was.
@@ -377,5 +386,26 @@ mod tests {
         assert!(!is_later(read_capacity_16().command(), Status::TaskAborted, &[], 0));
         let aborted = SenseData::new(SenseKey::AbortedCommand, AdditionalSense::new(0x44, 0)).encode(false);
         assert!(is_later(&write, Status::CheckCondition, aborted.as_bytes(), 0));
+    }
+
+    #[test]
+    fn what_has_failed_after_its_answer_is_never_passed_over() {
+        let range = BlockRange { lba: 0, blocks: 1, block_length_bytes: 512 };
+        let write = medium::write(CdbForm::Ten, range, Caching::default()).expect("it fits");
+        // Of the command itself, some of these would have it sent again, or in another form.
+        for (key, code) in [
+            (SenseKey::UnitAttention, AdditionalSense::new(0x29, 0)),
+            (SenseKey::AbortedCommand, AdditionalSense::new(0x44, 0)),
+            (SenseKey::IllegalRequest, AdditionalSense::INVALID_FIELD_IN_CDB),
+            (SenseKey::MediumError, AdditionalSense::new(0x0c, 0)),
+        ] {
+            let mut sense = SenseData::new(key, code).encode(false).as_bytes().to_vec();
+            sense[0] = sense[0] & 0x80 | 0x71;
+            let done =
+                Done { tag: 0, status: Some(Status::CheckCondition), sense, data: Vec::new(), session: 0 };
+            let Verdict::Failed(failure) = judge("a", &write, &done, 0) else { panic!("{key:?}") };
+            assert!(failure.is_of_scsi() && failure.unfit().is_none(), "{failure}");
+            assert!(failure.to_string().contains("failed after it was answered"), "{failure}");
+        }
     }
 }

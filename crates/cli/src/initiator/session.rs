@@ -5,14 +5,15 @@ use std::time::{Duration, Instant};
 
 use lunette_initiator::multipath::{self, PathInfo, PathNews, PathState};
 use lunette_initiator::{
-    Command as Sent, CommandError, CommandId, Completion, Data, Engine, EngineEvent, Options, Portal, Remedy,
-    Replay,
+    Command as Sent, CommandError, CommandId, Completion, Data, Engine, EngineEvent, Notice, Options, Portal,
+    Remedy, Replay,
 };
-use lunette_scsi::client::{Command, Transfer, UnitIdentity};
+use lunette_scsi::client::{Command, Sense, Transfer, UnitIdentity};
 use lunette_scsi::{Lun, Status};
 use lunette_wire::LunField;
 use lunette_wire::target::Residual;
 
+use super::disk::broken_promise;
 use super::port::{Done, Port};
 use crate::failure::{Failure, say};
 
@@ -290,6 +291,13 @@ impl SessionPort {
                 }
                 EngineEvent::Ended { remedy, .. } => say(&helped(remedy)),
                 EngineEvent::Path { portal, news, .. } => say_of_path(&portal, &news),
+                // It met a question of the engine's own.
+                EngineEvent::Attention { sense, .. }
+                | EngineEvent::Notice(Notice::ScsiEvent { sense, .. }) => {
+                    if let Some(sense) = Sense::decode(&sense).filter(|sense| sense.deferred) {
+                        return Err(Failure::scsi(broken_promise(&sense), None));
+                    }
+                }
                 EngineEvent::LogoutRequested { portal, .. } => {
                     say(&format!("lunette: {portal} asks for a logout"));
                 }

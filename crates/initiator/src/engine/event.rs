@@ -63,7 +63,8 @@ pub enum EngineEvent {
         reason: String,
     },
     /// A unit attention about a reset, a lost nexus or a changed medium met a command that was replayed, which was then sent
-    /// again, or the engine's own look at a unit; or one of any kind a command that nobody waits for any more.
+    /// again, or the engine's own look at a unit, or a deferred error met that look; or one of either kind a command that nobody waits for
+    /// any more.
     Attention {
         /// The logical unit.
         lun: LunField,
@@ -193,8 +194,14 @@ impl Engine {
                 }
             }
             Event::Notice { connection, notice } => {
-                if let Notice::SegmentLength { bytes } = notice {
-                    self.segment_length_declared(connection, bytes);
+                match &notice {
+                    Notice::SegmentLength { bytes } => self.segment_length_declared(connection, *bytes),
+                    Notice::ScsiEvent { lun, sense }
+                        if replay::attention(sense) == Some(replay::Attention::Deferred) =>
+                    {
+                        self.note_attention(*lun, replay::Attention::Deferred);
+                    }
+                    _ => {}
                 }
                 self.events.push_back(EngineEvent::Notice(notice));
             }
@@ -296,7 +303,7 @@ impl Engine {
         self.note_attention(lun, attention);
         let Some(pending) = self.table.get_mut(place) else { return false };
         let is_replayed = pending.attempts > 1 && pending.attentions < ATTENTIONS_MAX;
-        if !is_replayed || attention == replay::Attention::Medium {
+        if !is_replayed || matches!(attention, replay::Attention::Medium | replay::Attention::Deferred) {
             return false;
         }
         pending.attentions += 1;
@@ -310,12 +317,12 @@ impl Engine {
 
 impl Engine {
     /// Takes note of what a unit attention says: after a reset the next flush, and each that is under way, must not promise
-    /// what was written before.
+    /// what was written before. It is the same after a deferred error, since the unit tells it once.
     pub(super) fn note_attention(&mut self, lun: LunField, attention: replay::Attention) {
-        if attention != replay::Attention::Reset {
+        if !attention.tells_loss() {
             return;
         }
-        // Before anybody hears of what was answered after the reset.
+        // Before anybody hears of what was answered after it.
         self.table.next_session();
         if self.resets.contains(&lun) {
             return;

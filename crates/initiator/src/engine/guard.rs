@@ -179,8 +179,11 @@ impl Engine {
         let lun = self.guards[check.at].lun;
         let data = data.get(..answer.received as usize).unwrap_or(data);
         let status = lunette_scsi::Status::from_code(answer.status);
-        check.probe.answered(ticket, Reply { status, sense: &answer.sense, data });
         let attention = replay::attention(&answer.sense);
+        // A question that was not carried out since an earlier command had failed is no answer.
+        if attention != Some(replay::Attention::Deferred) || !check.probe.again(ticket) {
+            check.probe.answered(ticket, Reply { status, sense: &answer.sense, data });
+        }
         if let Some(attention) = attention {
             self.note_attention(lun, attention);
             self.events.push_back(EngineEvent::Attention { lun, sense: answer.sense.clone() });

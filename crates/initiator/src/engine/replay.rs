@@ -103,7 +103,7 @@ pub(super) fn needs_same_nexus(command: &Command, may_have_run: bool) -> bool {
     may_have_run && kind(command.cdb.bytes()) != Kind::Reads
 }
 
-/// What a unit attention says about the time since the last command (SPC-4, additional sense codes 28h and 29h).
+/// What a unit says about the time since the last command (SPC-4, additional sense codes 28h and 29h).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Attention {
     /// The nexus was lost, and nothing else: the session before ended.
@@ -112,14 +112,28 @@ pub(crate) enum Attention {
     Reset,
     /// The medium may be another one.
     Medium,
+    /// No unit attention, but a deferred error: a command that was answered before has failed since (SPC-4, 4.5.7), and what it
+    /// wrote may be lost. The unit tells it once.
+    Deferred,
 }
 
-/// Reads sense data of a command that was not carried out because of a reset, the loss of its nexus or another medium.
+impl Attention {
+    /// What was answered and not flushed may be lost.
+    pub(crate) const fn tells_loss(self) -> bool {
+        matches!(self, Self::Reset | Self::Deferred)
+    }
+}
+
+/// Reads sense data of a command that was not carried out because of a reset, the loss of its nexus, another medium or a deferred error.
 pub(crate) fn attention(sense: &[u8]) -> Option<Attention> {
+    const DEFERRED: [u8; 2] = [0x71, 0x73];
     const UNIT_ATTENTION: u8 = 6;
     const MEDIUM: u8 = 0x28;
     const RESET: u8 = 0x29;
     const NEXUS_LOSS: u8 = 0x07;
+    if DEFERRED.contains(&(sense.first()? & 0x7f)) {
+        return Some(Attention::Deferred);
+    }
     let (key, code, qualifier) = match sense.first()? & 0x7f {
         0x70 => (*sense.get(2)?, *sense.get(12)?, *sense.get(13)?),
         0x72 => (*sense.get(1)?, *sense.get(2)?, *sense.get(3)?),
@@ -182,8 +196,16 @@ mod tests {
         assert_eq!(attention(&fixed), None);
         assert_eq!(attention(&[0x72, 6, 0x29, 1]), Some(Attention::Reset));
         assert_eq!(attention(&[0x72, 6, 0x28, 0]), Some(Attention::Medium));
-        for bytes in [&[][..], &[0x70], &[0x72, 6], &[0x71, 0, 6, 0], &[0x72, 5, 0x29, 0]] {
+        for bytes in [&[][..], &[0x70], &[0x72, 6], &[0x74, 0, 6, 0], &[0x72, 5, 0x29, 0]] {
             assert_eq!(attention(bytes), None);
         }
+    }
+
+    #[test]
+    fn a_deferred_error_tells_a_loss_whatever_else_it_says() {
+        for bytes in [&[0x71][..], &[0xf1, 0, 6, 0, 0], &[0x73, 6, 0x29, 7], &[0x73, 3, 0x0c, 0]] {
+            assert_eq!(attention(bytes), Some(Attention::Deferred));
+        }
+        assert!(Attention::Deferred.tells_loss() && !Attention::NexusLoss.tells_loss());
     }
 }

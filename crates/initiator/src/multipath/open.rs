@@ -172,6 +172,12 @@ pub(super) fn tells_reset(completion: &Completion) -> bool {
     told.is_some_and(|status| replay::attention(&status.sense) == Some(Attention::Reset))
 }
 
+/// The same of everything that tells that what was answered may be lost.
+pub(super) fn tells_loss(completion: &Completion) -> bool {
+    let told = completion.result.as_ref().ok().filter(|status| status.is_check_condition());
+    told.and_then(|status| replay::attention(&status.sense)).is_some_and(Attention::tells_loss)
+}
+
 /// A question of this module's own.
 pub(super) fn question(command: &Asked, options: &PathOptions) -> Command {
     Command::of(options.lun, command)

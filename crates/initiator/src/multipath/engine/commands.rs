@@ -7,7 +7,7 @@ use lunette_scsi::client::port_groups::report_target_port_groups;
 use lunette_scsi::{AdditionalSense, SenseKey};
 
 use super::super::core::{Access, Outcome, Place, Verdict};
-use super::super::open::{question, tells_reset};
+use super::super::open::{question, tells_loss, tells_reset};
 use super::{Engine, take_buffer};
 use crate::engine::replay::{self, Attention};
 use crate::{
@@ -145,7 +145,7 @@ impl Engine {
         };
         let own = done.iter().position(&mut is_own);
         // Before anybody hears of what was answered after it.
-        if done.iter().enumerate().any(|(at, completion)| Some(at) != own && tells_reset(completion)) {
+        if done.iter().enumerate().any(|(at, completion)| Some(at) != own && tells_loss(completion)) {
             self.core.note_reset();
         }
         for (at, completion) in done.into_iter().enumerate() {
@@ -175,7 +175,7 @@ impl Engine {
                 self.events.push_back(event);
             }
             EngineEvent::Attention { ref sense, .. } => {
-                if replay::attention(sense) == Some(Attention::Reset) {
+                if replay::attention(sense).is_some_and(Attention::tells_loss) {
                     self.core.note_reset();
                 }
                 self.events.push_back(event);
