@@ -1,6 +1,7 @@
 //! `lunette attach`: a disk as a file for file systems, and over NBD for QEMU's tools and for clients of the tests' own, over
 //! restarts of its target, and with clients that break the rules.
 
+mod answers;
 mod caching;
 mod detaching;
 mod elsewhere;

@@ -17,6 +17,8 @@ use super::journal::Journal;
 
 /// How often a command is sent again: for a busy unit that is a minute.
 pub(super) const TRIES_MAX: u32 = 240;
+/// How often data that comes spoilt is asked for again: a bad way spoils some of it, a broken one or a broken target all.
+const SPOILT_MAX: u32 = 8;
 /// How long a busy unit is left alone.
 const PAUSE: Duration = Duration::from_millis(250);
 
@@ -161,9 +163,12 @@ impl Link {
 
     /// Sends a command that has ended again until it ends well.
     fn judged(&self, command: &Command, ended: Completion, amount: Amount) -> Result<Completion, DiskError> {
-        let mut ended = ended;
+        let (mut ended, mut spoilt) = (ended, 0);
         for _ in 0..TRIES_MAX {
-            if self.is_answered(command, &ended, amount)? {
+            if spoilt < SPOILT_MAX && is_spoilt(command, &ended) {
+                tracing::warn!(command = command.name(), "data came spoilt: it is asked for again");
+                spoilt += 1;
+            } else if self.is_answered(command, &ended, amount)? {
                 return Ok(ended);
             }
             ended = self.once(command, ended.buffer);
@@ -250,6 +255,12 @@ fn is_attention(sense: &Sense) -> bool {
 
 fn done(ended: Completion) -> Done {
     Done { data: ended.buffer, session: ended.session }
+}
+
+/// What was to be read has come otherwise than it was sent, as its digest shows, or not as it could be. It may be read again.
+fn is_spoilt(command: &Command, ended: &Completion) -> bool {
+    let reads = matches!(command.transfer(), Transfer::In { .. });
+    reads && matches!(ended.result, Err(CommandError::Faulty { .. }))
 }
 
 /// Everything was transferred that should be.
