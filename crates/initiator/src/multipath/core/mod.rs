@@ -364,7 +364,8 @@ impl<T> Core<T> {
             }
         }
         let others_are_up = self.paths.iter().enumerate().any(|(at, other)| at != path && other.is_up());
-        if is_reset && others_are_up && self.paths[path].was_lost {
+        // A target that was restarted need not tell so, and the others may be dead without anybody knowing.
+        if others_are_up && self.paths[path].was_lost {
             self.paths[path].unproven_since = Some(now);
             self.ask_others(now, path);
         }
@@ -422,8 +423,8 @@ impl<T> Core<T> {
         }
     }
 
-    /// A reset that a path has told of counts when no other path is left that was there all the time: none will say that it was
-    /// only a new session's greeting.
+    /// That a path was lost, or tells of a reset, counts as a reset when no other path is left that was there all the time: none will say
+    /// that the target goes on, and that it was only a new session's greeting.
     pub(super) fn judge_resets(&mut self) {
         let is_witness = |path: &Path, since: Duration| {
             path.is_up() && path.unproven_since.is_none() && path.opened_at <= since

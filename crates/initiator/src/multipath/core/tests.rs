@@ -179,6 +179,8 @@ impl World {
                     let keys: Vec<_> = self.core.entries.iter().map(|(key, _)| key).collect();
                     keys.into_iter().for_each(|key| self.over(key));
                 }
+                // A question for states is answered at once.
+                Action::Check { path } if !self.is_cut[path] => self.core.has_answered(path, self.now),
                 Action::Check { .. } => {}
             }
         }

@@ -276,6 +276,32 @@ fn a_reset_that_only_a_new_session_tells_of_needs_a_witness() {
     assert!(is_proven(&world) && world.core.session == 1, "nobody is left who knows: it counts");
 }
 
+/// The target was restarted, and its other connections are as dead as this one was, which nobody knows yet.
+#[test]
+fn a_path_that_comes_back_needs_a_witness_also_where_nothing_is_told() {
+    let comes_back = || {
+        let mut world = World::new(&[1, 2]);
+        world.finish();
+        world.write(1);
+        (0..2).for_each(|path| world.serve(path, 0));
+        world.cut(0, 0);
+        world.now += Duration::from_secs(10);
+        world.core.opened(world.now, 0, Some(1), false);
+        assert!(world.core.paths[0].rank().is_none(), "nothing goes this way yet");
+        world
+    };
+    let mut world = comes_back();
+    world.core.actions.clear();
+    world.core.lost(world.now, 1, Duration::ZERO);
+    assert!(world.core.paths[0].rank().is_some() && world.core.session == 1, "it counts as a reset");
+    let key = world.core.submit(world.now, flush(), 0);
+    let failed = Action::Fail { key, failure: Failure::ResetSinceFlush };
+    assert_eq!(world.core.actions.pop_front(), Some(failed));
+    let mut world = comes_back();
+    world.core.has_answered(1, world.now);
+    assert!(world.core.paths[0].rank().is_some() && world.core.session == 0, "the target goes on");
+}
+
 /// A unit tells each nexus of a reset once, and a login that fails afterwards has heard it for all that follow.
 #[test]
 fn a_reset_that_a_failed_login_was_told_of_is_not_forgotten() {
