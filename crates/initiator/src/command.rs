@@ -313,9 +313,9 @@ pub struct Completion {
     /// How often it was sent.
     pub attempts: u32,
     /// In which session it was answered: how often by then the session had been lost and had again, or a unit attention had
-    /// told of a reset, or a deferred error that an answered command had failed. For a command that may change something it is the session that it was sent in last, since it may have been
-    /// carried out before a reset that came to light first. What a target with a volatile cache answered in one session need not
-    /// have outlived it, unless a flush of the same session followed.
+    /// told of a reset, or a deferred error that an answered command had failed. For a command that may change something it is the
+    /// session that it was sent in last, since it may have been carried out before a reset that came to light first. What a target
+    /// with a volatile cache answered in one session need not have outlived it, unless a flush of the same session followed.
     pub session: u32,
 }
 

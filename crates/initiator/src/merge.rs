@@ -234,8 +234,8 @@ impl<T> Owners<T> {
     }
 
     /// The commands that a read was made of, if it did not end well: each may do better alone. A unit attention or a deferred error is
-    /// told once and then forgotten by the unit, so one of them ends with it. A write is not tried again, since something newer may have been written to the
-    /// same place by now.
+    /// told once and then forgotten by the unit, so one of them ends with it. A write is not tried again, since something newer may have
+    /// been written to the same place by now.
     ///
     /// # Errors
     /// There is nothing to be tried again: it ended well, or was a command alone, or wrote.
