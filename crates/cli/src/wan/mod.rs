@@ -110,7 +110,8 @@ pub(crate) enum WanCommand {
     /// is that it cannot be told, with how much it would take. It takes about 10 seconds a link, and on slow ones or with much
     /// jitter up to some minutes; it wants a machine that does nothing else.
     ///
-    /// Exit status: 0 if nothing is off that can be told, 6 if something is, or this machine could not send enough; 125 when there is no network, 2 when the command line is wrong.
+    /// Exit status: 0 if nothing is off that can be told, 6 if something is, or this machine could not send enough; 125 when there
+    /// is no network, 2 when the command line is wrong.
     Check(check::CheckOptions),
     /// List the links that have names
     Links {
