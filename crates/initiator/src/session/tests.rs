@@ -184,20 +184,21 @@ fn everybody_is_answered_when_reads_are_tried_again() {
 fn an_attention_that_nobody_waits_for_is_an_event() {
     let shared = shared();
     let mut driver = Driver::of(Places::default(), &shared);
-    let attention = |sense_key| {
+    let attention = |response_code, sense_key| {
         let (request, receiver) = command();
         shared.ask(request);
         driver.take_requests();
         drop(receiver);
         let mut ended = driver.engine.end_all(2);
         for completion in &mut ended {
-            let sense = vec![0x70, 0, sense_key, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x2a, 9, 0, 0, 0, 0];
+            let sense = vec![response_code, 0, sense_key, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x2a, 9, 0, 0, 0, 0];
             completion.result = completion.result.clone().map(|status| Status { sense, ..status });
         }
         driver.answer_all(&mut ended);
         std::mem::take(&mut lock(&shared.facts).events)
     };
     let mut attention = attention;
-    assert!(matches!(&attention(6)[..], [EngineEvent::Attention { sense, .. }] if sense[12] == 0x2a));
-    assert!(attention(5).is_empty(), "an error is nobody's business");
+    assert!(matches!(&attention(0x70, 6)[..], [EngineEvent::Attention { sense, .. }] if sense[12] == 0x2a));
+    assert!(attention(0x70, 3).is_empty(), "an error is nobody's business");
+    assert!(matches!(&attention(0x71, 3)[..], [EngineEvent::Attention { sense, .. }] if sense[0] == 0x71));
 }
