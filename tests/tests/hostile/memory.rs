@@ -1,4 +1,5 @@
-//! Memory that others keep: reads that are asked for and never taken, and a long write that finds none (docs/decisions/0006, 0042).
+//! Memory that others keep: reads that are asked for and never taken, with buffers and without, and a long write that finds none
+//! (docs/decisions/0006, 0042).
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,6 +8,9 @@ use std::time::{Duration, Instant};
 
 use lunette_tests::initiator::{Command, Initiator, LoginOptions, cdb};
 use lunette_tests::lunette::Lunette;
+use lunette_wire::initiator::{NopOut, ScsiCommand, TaskManagementFunction, TaskManagementRequest};
+use lunette_wire::{CmdSn, DataSn, InitiatorPdu, InitiatorTaskTag, LunField, TargetPdu, TargetTransferTag};
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{Bystander, STRANGERS_BYTES_MAX};
 
@@ -152,5 +156,129 @@ fn a_long_write_that_finds_no_memory_keeps_no_short_ones_waiting() {
     });
     drop(greedy);
     short.logout().expect("a logout");
+    target.stop().expect("a clean end");
+}
+
+/// Reads of which each is answered out of what is in memory anyway, so that no pool bounds the answers: they come in one read of the
+/// socket, and pings without an answer between them have the target answer the ones before at once.
+fn burst(initiator: &mut Initiator, lun: u8, bytes: u32, count: u32) {
+    const BETWEEN_PINGS: u32 = 100;
+    let first = initiator.cmd_sn();
+    let mut burst = Vec::new();
+    for at in 0..count {
+        let cmd_sn = CmdSn(first.0.wrapping_add(at));
+        let read = ScsiCommand {
+            is_final: true,
+            read: true,
+            lun: LunField([0, lun, 0, 0, 0, 0, 0, 0]),
+            initiator_task_tag: InitiatorTaskTag(1000 + at),
+            expected_data_transfer_length: bytes,
+            cmd_sn,
+            cdb: cdb::read(0, bytes / 512),
+            ..ScsiCommand::default()
+        };
+        burst.extend(initiator.connection().encode(&InitiatorPdu::ScsiCommand(read), &[]));
+        if at % BETWEEN_PINGS == BETWEEN_PINGS - 1 {
+            let nop = NopOut {
+                immediate: true,
+                initiator_task_tag: InitiatorTaskTag::RESERVED,
+                target_transfer_tag: TargetTransferTag(1),
+                cmd_sn: cmd_sn.next(),
+                ..NopOut::default()
+            };
+            burst.extend(initiator.connection().encode(&InitiatorPdu::NopOut(nop), &[]));
+        }
+    }
+    initiator.connection().send_bytes(&burst).expect("sent");
+}
+
+/// A target with one reactor, a session whose `burst` it has looked at, which takes nothing, and another session.
+fn serve_a_burst(
+    configuration: &str,
+    lun: u8,
+    segment_bytes: u32,
+    burst: impl FnOnce(&mut Initiator),
+) -> (Lunette, Initiator, Initiator) {
+    let configuration = format!("{configuration}[reactors]\ncount = 1\n");
+    let target = Lunette::serve().configuration(&configuration).start().expect("a target");
+    let keys = vec![("MaxRecvDataSegmentLength".to_owned(), segment_bytes.to_string())];
+    let options = LoginOptions { keys, ..LoginOptions::default() };
+    let mut greedy = Initiator::login(target.portal(), &options).expect("a login");
+    greedy.make_ready(lun).expect("a ready unit");
+    let before = target.resident_bytes().expect("a number");
+    // All of it is there when it reads.
+    let pid = Pid::from_raw(target.pid().cast_signed()).expect("a process");
+    kill_process(pid, Signal::STOP).expect("it stops");
+    burst(&mut greedy);
+    kill_process(pid, Signal::CONT).expect("it goes on");
+    // Beside a busy session it would have had to wait its turn.
+    let options = LoginOptions { isid_qualifier: 0xb0, ..LoginOptions::default() };
+    let mut other = Initiator::login(target.portal(), &options).expect("a login");
+    other.make_ready(lun).expect("a ready unit");
+    for _ in 0..10 {
+        let read = Command { lun, cdb: cdb::read(0, 8), data_in_bytes: 4096, ..Command::default() };
+        other.execute_good(read).expect("others are served");
+    }
+    let grown = target.resident_bytes().expect("a number").saturating_sub(before);
+    assert!(grown < STRANGERS_BYTES_MAX, "{grown} bytes more");
+    (target, greedy, other)
+}
+
+/// As soon as they are taken the others are made.
+#[test]
+fn answers_from_memory_that_are_not_taken_are_bounded() {
+    // What was within the window when it came; the rest is ignored.
+    const WINDOW: u32 = 128;
+    let (target, mut greedy, other) =
+        serve_a_burst("", 0, 512, |initiator| burst(initiator, 0, 1 << 20, 300));
+    for at in 0..WINDOW {
+        let mut taken = 0;
+        loop {
+            let (TargetPdu::ScsiDataIn(pdu), data) = greedy.connection().receive().expect("an answer") else {
+                panic!("only data");
+            };
+            assert_eq!((pdu.initiator_task_tag, pdu.buffer_offset), (InitiatorTaskTag(1000 + at), taken));
+            taken += data.len() as u32;
+            if let Some(status) = pdu.status {
+                assert_eq!((status, taken), (0, 1 << 20), "read {at}");
+                break;
+            }
+        }
+    }
+    other.logout().expect("a logout");
+    target.stop().expect("a clean end");
+}
+
+/// A reset does not wait for them.
+#[test]
+fn answers_from_the_page_cache_that_are_not_taken_are_bounded() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let image = directory.path().join("image");
+    std::fs::write(&image, vec![7; 16 << 20]).expect("an image");
+    let configuration = format!(
+        "[[target.lun]]\nnumber = {LUN}\nstore = \"{}\"\nengine = \"threads\"\nwrite = \"back\"\n",
+        image.display()
+    );
+    let (target, greedy, mut other) =
+        serve_a_burst(&configuration, LUN, 32 << 10, |initiator| burst(initiator, LUN, 16 << 20, 1500));
+    let (tag, cmd_sn) = (InitiatorTaskTag(900), other.cmd_sn());
+    let reset = TaskManagementRequest {
+        immediate: true,
+        function: TaskManagementFunction::LogicalUnitReset,
+        lun: LunField([0, LUN, 0, 0, 0, 0, 0, 0]),
+        initiator_task_tag: tag,
+        referenced_task_tag: InitiatorTaskTag::RESERVED,
+        cmd_sn,
+        exp_stat_sn: other.exp_stat_sn(),
+        ref_cmd_sn: CmdSn(0),
+        exp_data_sn: DataSn(0),
+    };
+    other.connection().send(&InitiatorPdu::TaskManagementRequest(reset), &[]).expect("sent");
+    let (TargetPdu::TaskManagementResponse(response), _) = other.connection().receive().expect("an answer")
+    else {
+        panic!("no response");
+    };
+    assert_eq!((response.initiator_task_tag, response.response), (tag, 0));
+    drop((greedy, other));
     target.stop().expect("a clean end");
 }

@@ -13,6 +13,7 @@ use super::Reactor;
 use super::ending::hardware_error;
 use super::events::PDUS_GATHERED_MAX;
 use super::session::{Attachment, Medium, TaskContext};
+use super::transmit::QUEUED_PDUS_MAX;
 use super::waiting::attribute;
 use crate::server::Shared;
 use crate::store_io::{NoOperation, io_error, io_outcome, operation_of};
@@ -74,10 +75,10 @@ impl Reactor {
         let task = self.sessions.get(index).and_then(|session| session.core.task(id));
         let (data_in, data_out) = task.map_or((0, 0), |task| (task.expected_in, task.expected_out));
         self.company.note_command(index, data_in.max(data_out) as usize);
-        let is_long = self.company.is_long(data_in as usize);
+        let is_put_off = self.company.is_long(data_in as usize) || self.is_kept_waiting(index, id);
         match self.sessions.get_mut(index) {
             // The commands of one session keep their order.
-            Some(session) if is_long || session.postponed > 0 => {
+            Some(session) if is_put_off || session.postponed > 0 => {
                 session.postponed += 1;
                 self.postponed.push_back((index, id));
             }
@@ -90,10 +91,15 @@ impl Reactor {
         task.map_or(0, |task| task.expected_in as usize)
     }
 
-    /// Begins long reads that let others go first, as many as one turn takes. A session stays in its place until the
-    /// last of them has ended.
+    /// Begins long reads that let others go first, as many as one turn takes, and whatever is behind them. A session stays in its place
+    /// until the last of them has ended.
     pub(super) fn begin_postponed(&mut self) {
         while let Some(&(index, id)) = self.postponed.front() {
+            if self.is_withheld(index, id) {
+                self.postponed.pop_front();
+                self.withhold(index, id);
+                continue;
+            }
             if !self.company.may_begin(self.data_in_bytes(index, id)) {
                 return;
             }
@@ -107,7 +113,7 @@ impl Reactor {
     }
 
     /// A command may be given to its device server.
-    fn execute(&mut self, index: usize, id: TaskId) {
+    pub(super) fn execute(&mut self, index: usize, id: TaskId) {
         let Some(session) = self.sessions.get_mut(index) else { return };
         let (Some(view), Some(attachment)) = (session.core.task(id), &session.attachment) else {
             return session.detach(id);
@@ -196,7 +202,8 @@ impl Reactor {
         let (length_min, segment_min) = match (segments.are_digested, is_lent) {
             (true, _) => DIGESTED_SEND_BYTES_MIN,
             (false, false) => (CACHED_SEND_BYTES_MIN, CACHED_SEND_BYTES_MIN),
-            (false, true) => (LENT_BYTES_MIN, 0),
+            // Of more there would be so many that the pool has to bound them.
+            (false, true) => (LENT_BYTES_MIN, length_bytes.div_ceil(QUEUED_PDUS_MAX as u32)),
         };
         if length_bytes < length_min
             || segments.bytes_max < segment_min
@@ -222,7 +229,8 @@ impl Reactor {
     }
 
     /// The data segments of the connection to which a command's data may go as it lies in its store. `None` where that must not be: what
-    /// is kept to be sent again must not change meanwhile (docs/decisions/0017).
+    /// is kept to be sent again must not change meanwhile (docs/decisions/0017), and answers that nobody takes must be bounded by the
+    /// pool where their connection's queue is full.
     fn uncopied_segments(&self, index: usize, id: TaskId) -> Option<Segments> {
         let session = self.sessions.get(index)?;
         if session.core.parameters().error_recovery_level > 0 {
@@ -230,7 +238,7 @@ impl Reactor {
         }
         let link = session.link(session.core.task(id)?.cid?)?;
         let connection = self.connections.get(link.token.index)?;
-        (connection.token == link.token).then(|| Segments {
+        (connection.token == link.token && !connection.transmitter.is_full()).then(|| Segments {
             bytes_max: session
                 .core
                 .max_send_data_segment_length(link.cid)

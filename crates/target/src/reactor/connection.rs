@@ -31,13 +31,6 @@ const CLOSING_PATIENCE: Duration = Duration::from_secs(5);
 /// How long a connection stays after the last byte was sent, for the peer to close its side.
 const LINGERING_PATIENCE: Duration = Duration::from_secs(1);
 
-/// With this much queued, nothing more is read from the connection until the initiator has taken some: what it can
-/// make us queue is bounded by what it has outstanding. Answers in a strip count as one, and the pool bounds those.
-const QUEUED_PDUS_MAX: usize = 4096;
-
-/// The same for bytes that no buffer pool bounds: echoed pings, text, parameter data. As much as one ping may have.
-pub(super) const OWNED_BYTES_MAX: usize = 256 << 10;
-
 /// Names a connection of one reactor; a place is used again, a generation is not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Token {
@@ -211,6 +204,8 @@ pub(super) struct Connection {
     pub(super) login_times: Option<TimedLogin>,
     interest: epoll::EventFlags,
     pub(super) is_dirty: bool,
+    /// A command waits until its initiator has taken answers ([`super::backlog`]).
+    pub(super) withholds: bool,
     sent: Sent,
 }
 
@@ -254,6 +249,7 @@ impl Connection {
             login_times: None,
             interest: epoll::EventFlags::IN,
             is_dirty: false,
+            withholds: false,
             sent: Sent::default(),
         })
     }
@@ -334,7 +330,7 @@ impl Connection {
     fn takes_input(&self) -> bool {
         match self.stage {
             Stage::Closing => self.is_lingering(),
-            _ => self.transmitter.len() < QUEUED_PDUS_MAX && self.transmitter.owned_bytes() < OWNED_BYTES_MAX,
+            _ => !self.transmitter.is_full(),
         }
     }
 

@@ -12,10 +12,11 @@ use lunette_wire::initiator::{ScsiCommand, ScsiDataOut};
 use lunette_wire::{Bhs, DecodeError, InitiatorPdu, InitiatorTaskTag, Opcode};
 
 use super::at_once::Unparsed;
-use super::connection::{Disconnect, OWNED_BYTES_MAX, Stage};
+use super::connection::{Disconnect, Stage};
 use super::cut_through::{Part, SEGMENT_BYTES_MIN};
 use super::receive::{Arrived, LOGIN_DATA_MAX};
 use super::session::TargetSession;
+use super::transmit::OWNED_BYTES_MAX;
 use super::{Reactor, SCRATCH_BYTES};
 
 /// A waiting room is taken where there is memory for so many.

@@ -1,5 +1,6 @@
 //! Logins on a reactor (RFC 7143, 6.3): the directory of targets, reinstatement, the step into full feature phase.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -210,6 +211,7 @@ impl Reactor {
             pool: self.shared.pool.share(),
             told_functions: Ration::default(),
             postponed: 0,
+            withheld: VecDeque::new(),
             contexts: Vec::new(),
             unasked: Unasked::default(),
             hoard: Hoard::default(),

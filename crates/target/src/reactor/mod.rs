@@ -7,6 +7,7 @@
 
 mod accepting;
 mod at_once;
+mod backlog;
 mod commands;
 mod company;
 mod connection;
@@ -182,6 +183,8 @@ pub(crate) struct Reactor {
     company: Company,
     /// Commands that have to wait for another turn, of sessions by place.
     postponed: VecDeque<(usize, TaskId)>,
+    /// Sessions whose withheld commands may go on, by place.
+    relieved: Vec<usize>,
     copying: copying::Copying,
     storing: storing::Storing,
     short: Short,
@@ -264,6 +267,7 @@ impl Reactor {
             vigil,
             company: Company::default(),
             postponed: VecDeque::new(),
+            relieved: Vec::new(),
             copying: copying::Copying::default(),
             storing: storing::Storing::default(),
             short: Short::default(),
@@ -374,6 +378,7 @@ impl Reactor {
         self.ask_at_their_pace();
         self.send_answers();
         if self.has_put_off() {
+            self.relieve();
             self.begin_postponed();
             self.go_on_storing();
             self.collect_completions();
@@ -392,9 +397,9 @@ impl Reactor {
         Ok(())
     }
 
-    /// Whether long transfers wait for those who have had less.
+    /// Whether long transfers wait for those who have had less, or commands may go on for which answers have been taken.
     fn has_put_off(&self) -> bool {
-        !self.postponed.is_empty() || !self.storing.is_empty()
+        !self.postponed.is_empty() || !self.storing.is_empty() || !self.relieved.is_empty()
     }
 
     /// Reactors end together: while one has a session, its task management functions need the others' answers.
@@ -472,7 +477,11 @@ impl Reactor {
         for index in dirty.drain(..) {
             let Some(connection) = self.connections.get_mut(index) else { continue };
             match connection.flush(&self.epoll, self.company.send_limit()) {
-                Ok(()) => {}
+                Ok(()) => {
+                    if connection.withholds {
+                        self.answers_taken(index);
+                    }
+                }
                 Err(reason) => self.disconnect(index, &reason),
             }
         }
@@ -495,6 +504,10 @@ impl Reactor {
                         moved_bytes += connection.transmitter.drained_bytes();
                         session.core.saw_progress(connection.active_at(self.now), link.cid);
                     }
+                }
+                // Their connection may have gone.
+                if !session.withheld.is_empty() {
+                    self.relieved.push(index);
                 }
                 session.core.tick(self.now, &mut self.outbox);
                 session.bound_waiting(self.now, &mut self.outbox);

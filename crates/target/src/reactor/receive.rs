@@ -12,8 +12,9 @@ use lunette_wire::initiator::ScsiCommand;
 use lunette_wire::{BHS_LENGTH, Bhs, Opcode, ahs};
 
 use super::at_once::{AT_ONCE_MAX, Unparsed};
-use super::connection::{Connection, Disconnect, OWNED_BYTES_MAX, Stage};
+use super::connection::{Connection, Disconnect, Stage};
 use super::landing::Landing;
+use super::transmit::OWNED_BYTES_MAX;
 use super::{Reactor, SCRATCH_BYTES};
 
 /// The longest data segment before full feature phase: the default of MaxRecvDataSegmentLength (RFC 7143, 13.12).

@@ -1,5 +1,6 @@
 //! A session as its reactor keeps it: the core's state, its connections, the nexus, and a context beside each task.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -188,8 +189,10 @@ pub(super) struct TargetSession {
     pub(super) pool: BufferPool,
     /// Task management functions that are logged.
     pub(super) told_functions: Ration,
-    /// Commands of it that have to wait for another turn of the reactor.
+    /// Commands of it that have to wait for another turn of the reactor, or until answers are taken.
     pub(super) postponed: usize,
+    /// Those that wait until answers are taken, in order: they come before the others.
+    pub(super) withheld: VecDeque<TaskId>,
     /// By the place of the task.
     pub(super) contexts: Vec<Option<TaskContext>>,
     pub(super) unasked: Unasked,

@@ -22,6 +22,13 @@ use super::strip::Strip;
 /// A quarter of the second-level cache of the processors of the day.
 const EAGER_SEND_BYTES: usize = 256 << 10;
 
+/// With this much queued, no more answers are made for the connection, and nothing more is read from it, until the initiator has taken
+/// some. Answers in a strip count as one, and the pool bounds those.
+pub(super) const QUEUED_PDUS_MAX: usize = 4096;
+
+/// The same for bytes that no buffer pool bounds: echoed pings, text, parameter data. As much as one ping may have.
+pub(super) const OWNED_BYTES_MAX: usize = 256 << 10;
+
 enum Body {
     None,
     Bytes(Vec<u8>),
@@ -276,12 +283,14 @@ impl Transmitter {
         self.is_blocked
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.queue.len()
+    /// True when so much is queued that the initiator has to take some before it gets more.
+    pub(super) fn is_full(&self) -> bool {
+        self.queue.len() >= QUEUED_PDUS_MAX || self.owned_bytes >= OWNED_BYTES_MAX
     }
 
-    pub(super) const fn owned_bytes(&self) -> usize {
-        self.owned_bytes
+    /// True when it has taken so much that it is worth while to go on with what had to wait.
+    pub(super) fn has_drained(&self) -> bool {
+        self.queue.len() <= QUEUED_PDUS_MAX / 2 && self.owned_bytes <= OWNED_BYTES_MAX / 2
     }
 
     /// Bytes that the peer has ever had of those that it had kept waiting.

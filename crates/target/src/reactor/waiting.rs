@@ -55,6 +55,9 @@ impl Reactor {
     /// then; but others may keep it waiting for ever, those that it aborts itself among them, and so may what comes before
     /// its data.
     pub(super) fn aborted(&mut self, index: usize, id: TaskId) {
+        if self.give_up_withheld(index, id) {
+            return;
+        }
         let Some(session) = self.sessions.get_mut(index) else { return };
         let waiter = WaitingCommand { session: index, place: session.place, task: id };
         if session.context(id).is_some_and(|context| context.is_waiting || context.is_unasked) {

@@ -112,6 +112,31 @@ fn item() -> impl Strategy<Value = Item> {
     ]
 }
 
+#[test]
+fn who_has_much_to_take_gets_no_more_until_half_of_it_is_taken() {
+    let none = Digests::default();
+    let header = |transmitter: &mut Transmitter| transmitter.push(&[0; BHS_LENGTH], Payload::None, none);
+    let mut transmitter = Transmitter::default();
+    (1..QUEUED_PDUS_MAX).for_each(|_| header(&mut transmitter));
+    assert!(!transmitter.is_full());
+    header(&mut transmitter);
+    assert!(transmitter.is_full());
+    transmitter.advance(BHS_LENGTH * (QUEUED_PDUS_MAX / 2 - 1));
+    assert!(!transmitter.is_full() && !transmitter.has_drained());
+    transmitter.advance(BHS_LENGTH);
+    assert!(transmitter.has_drained());
+
+    // Few, with data that nobody else counts.
+    let mut transmitter = Transmitter::default();
+    let ping = || Payload::Bytes(vec![0; OWNED_BYTES_MAX / 2]);
+    transmitter.push(&[0; BHS_LENGTH], ping(), none);
+    assert!(!transmitter.is_full() && transmitter.has_drained());
+    transmitter.push(&[0; BHS_LENGTH], ping(), none);
+    assert!(transmitter.is_full() && !transmitter.has_drained());
+    transmitter.advance(BHS_LENGTH + OWNED_BYTES_MAX / 2);
+    assert!(transmitter.has_drained());
+}
+
 proptest! {
     #![proptest_config(cases(24))]
 
@@ -183,7 +208,7 @@ proptest! {
         }
         drop(lent);
         let queued: usize = items.iter().map(|item| match item { Item::Parameter(length) => *length, _ => 0 }).sum();
-        prop_assert_eq!(transmitter.owned_bytes(), queued, "nothing that is lent");
+        prop_assert_eq!(transmitter.owned_bytes, queued, "nothing that is lent");
         prop_assert_eq!(transmitter.queued_bytes(), expected.len());
 
         let reader = std::thread::spawn(move || {
@@ -194,7 +219,7 @@ proptest! {
         while transmitter.send(&near, bytes_max).unwrap() != Progress::Everything {
             std::thread::yield_now();
         }
-        prop_assert_eq!((transmitter.owned_bytes(), transmitter.queued_bytes(), pool.in_use_bytes()), (0, 0, 0));
+        prop_assert_eq!((transmitter.owned_bytes, transmitter.queued_bytes(), pool.in_use_bytes()), (0, 0, 0));
         drop(near);
         prop_assert!(reader.join().unwrap() == expected);
         // Nothing is locked any more.
@@ -301,7 +326,7 @@ fn a_strip_that_is_sent_in_part_takes_more() {
     while transmitter.send(&near, 10_000).unwrap() != Progress::Everything {
         std::thread::yield_now();
     }
-    assert_eq!((transmitter.len(), transmitter.queued_bytes, pool.in_use_bytes()), (0, 0, 0));
+    assert_eq!((transmitter.queue.len(), transmitter.queued_bytes, pool.in_use_bytes()), (0, 0, 0));
     drop(near);
     let received = reader.join().unwrap();
     assert_eq!(received.len(), expected);
@@ -370,10 +395,10 @@ fn go_out_in_order(digests: Digests) {
             transmitter.close(&[101; BHS_LENGTH], part.len(), digests);
             expect(&mut expected, 101, part);
         }
-        let queued = transmitter.len();
+        let queued = transmitter.queue.len();
         transmitter.push(&[102; BHS_LENGTH], Payload::None, digests);
         expect(&mut expected, 102, &[]);
-        assert_eq!(transmitter.len(), queued, "it is in the strip");
+        assert_eq!(transmitter.queue.len(), queued, "it is in the strip");
     }
 
     let reader = std::thread::spawn(move || {
@@ -384,7 +409,7 @@ fn go_out_in_order(digests: Digests) {
     while transmitter.send(&near, 100_000).unwrap() != Progress::Everything {
         std::thread::yield_now();
     }
-    assert_eq!((transmitter.len(), transmitter.owned_bytes(), transmitter.queued_bytes), (0, 0, 0));
+    assert_eq!((transmitter.queue.len(), transmitter.owned_bytes, transmitter.queued_bytes), (0, 0, 0));
     drop(near);
     assert!(reader.join().unwrap() == expected);
 }
@@ -493,7 +518,7 @@ fn room_that_nothing_was_brought_to_is_as_if_it_had_not_been_there() {
     let mut transmitter = Transmitter::default();
     assert_eq!(transmitter.room(&pool, 512, 3, digests).unwrap().len(), 512);
     transmitter.withdraw();
-    assert_eq!((transmitter.len(), pool.in_use_bytes()), (0, 0));
+    assert_eq!((transmitter.queue.len(), pool.in_use_bytes()), (0, 0));
 
     transmitter.room(&pool, 512, 3, digests).unwrap().fill(1);
     transmitter.close(&[1; BHS_LENGTH], 512, digests);
@@ -504,7 +529,7 @@ fn room_that_nothing_was_brought_to_is_as_if_it_had_not_been_there() {
     let queued_bytes = transmitter.queued_bytes();
     transmitter.room(&pool, 512, 3, digests).unwrap().fill(2);
     transmitter.withdraw();
-    assert_eq!((transmitter.len(), transmitter.queued_bytes()), (1, queued_bytes));
+    assert_eq!((transmitter.queue.len(), transmitter.queued_bytes()), (1, queued_bytes));
 }
 
 /// What waits for the peer is held until all of it is sent.
