@@ -77,6 +77,11 @@ fn a_reservation_with_aptpl_survives_a_crash() {
     assert!(directory.path().join("disk.img.lunette-state").exists(), "beside the image");
     let target = serve(&image).start().expect("a target");
     expect_reserved(&target);
+    // Who registers nothing has nothing to say about it.
+    out(&mut session(&target, 3), Action::Register, 0, (0, 0));
+    target.kill().expect("killed");
+    let target = serve(&image).start().expect("a target");
+    expect_reserved(&target);
     // Without APTPL nothing of it is left after the next one.
     let mut holder = session(&target, 1);
     out(&mut holder, Action::Register, 0, (KEY, KEY));

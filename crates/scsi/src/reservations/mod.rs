@@ -259,6 +259,9 @@ impl Reservations {
         } else if registered.is_some() {
             let leaving: Vec<_> = std::iter::once(nexus).chain(&elsewhere).cloned().collect();
             self.unregister(&leaving, &mut effects);
+        } else {
+            // "Do nothing": who was not registered says nothing about how long the others' registrations are kept.
+            return Ok(effects);
         }
         self.aptpl = request.aptpl;
         self.count_change();

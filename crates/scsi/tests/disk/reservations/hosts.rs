@@ -80,8 +80,8 @@ impl Hosts {
     /// Does `step` of the model for real.
     pub(crate) fn step(&mut self, who: Who, step: &Step) -> End {
         let reply = match *step {
-            Step::Register { key, new, ignore, ref along, all_ports } => {
-                let flags = if all_ports { 0x04 } else { 0 };
+            Step::Register { key, new, ignore, ref along, all_ports, aptpl } => {
+                let flags = if all_ports { 0x04 } else { 0 } | u8::from(aptpl);
                 let list = match along {
                     None => list(key, new, flags),
                     Some(others) => {

@@ -25,8 +25,10 @@ fn kinds() -> impl Strategy<Value = u8> {
 fn steps() -> impl Strategy<Value = Step> {
     let along = prop::option::weighted(0.1, prop::collection::vec(0..4usize, 1..3));
     prop_oneof![
-        6 => (keys(), keys(), any::<bool>(), along, prop::bool::weighted(0.2)).prop_map(
-            |(key, new, ignore, along, all_ports)| Step::Register { key, new, ignore, along, all_ports }
+        6 => (keys(), keys(), any::<bool>(), along, prop::bool::weighted(0.2), any::<bool>()).prop_map(
+            |(key, new, ignore, along, all_ports, aptpl)| {
+                Step::Register { key, new, ignore, along, all_ports, aptpl }
+            }
         ),
         4 => (keys(), kinds()).prop_map(|(key, kind)| Step::Reserve { key, kind }),
         2 => (keys(), kinds()).prop_map(|(key, kind)| Step::Release { key, kind }),
@@ -49,8 +51,8 @@ fn with_right_key(step: Step, registered: Option<u64>, right: bool) -> Step {
     let own = registered.unwrap_or(0);
     match step {
         _ if !right => step,
-        Step::Register { new, ignore, along, all_ports, .. } => {
-            Step::Register { key: own, new, ignore, along, all_ports }
+        Step::Register { new, ignore, along, all_ports, aptpl, .. } => {
+            Step::Register { key: own, new, ignore, along, all_ports, aptpl }
         }
         Step::Reserve { kind, .. } => Step::Reserve { key: own, kind },
         Step::Release { kind, .. } => Step::Release { key: own, kind },
@@ -65,9 +67,9 @@ fn with_right_key(step: Step, registered: Option<u64>, right: bool) -> Step {
 /// TransportIDs name initiator ports: through the port that the command came through the nexus is another one.
 fn through_the_same_port(step: Step, who: usize) -> Step {
     match step {
-        Step::Register { key, new, ignore, along: Some(along), all_ports } => {
+        Step::Register { key, new, ignore, along: Some(along), all_ports, aptpl } => {
             let along = along.into_iter().map(|other| other / 2 * 2 + who % 2).collect();
-            Step::Register { key, new, ignore, along: Some(along), all_ports }
+            Step::Register { key, new, ignore, along: Some(along), all_ports, aptpl }
         }
         other => other,
     }
@@ -158,6 +160,7 @@ fn check_reports(hosts: &mut Hosts, model: &Model) {
     let mut expected: Vec<_> = model.keys.values().copied().collect();
     expected.sort_unstable();
     assert_eq!(told, expected);
+    assert_eq!(hosts.report(3, 2)[3] & 1 != 0, model.kept, "PTPL_A");
     let reservation = hosts.report(1, 1);
     match model.held {
         None => assert_eq!(reservation[4..], [0; 4]),

@@ -18,6 +18,7 @@ pub(crate) enum Step {
         ignore: bool,
         along: Option<Vec<Who>>,
         all_ports: bool,
+        aptpl: bool,
     },
     Reserve {
         key: u64,
@@ -92,6 +93,8 @@ pub(crate) struct Model {
     pub(crate) held: Option<(u8, Who)>,
     pub(crate) spc2: Option<Who>,
     pub(crate) generation: u32,
+    /// Registrations and reservation are kept over a loss of power (APTPL).
+    pub(crate) kept: bool,
     /// Recoverable loss of persistent reservation information.
     pub(crate) lost: bool,
 }
@@ -175,7 +178,7 @@ impl Model {
         }
         let registered = self.keys.get(&who).copied();
         match step {
-            Step::Register { key, new, ignore, along, all_ports } => {
+            Step::Register { key, new, ignore, along, all_ports, aptpl } => {
                 let fits = |registered: Option<u64>| *ignore || registered.unwrap_or(0) == *key;
                 if !fits(registered) {
                     return End::Conflict;
@@ -213,7 +216,11 @@ impl Model {
                             told.extend(self.keys.keys().map(|&other| (other, RESERVATIONS_RELEASED)));
                         }
                     }
+                } else {
+                    // Register behaviors, not registered, SERVICE ACTION RESERVATION KEY zero: do nothing.
+                    return End::Good;
                 }
+                self.kept = *aptpl;
                 self.generation += 1;
                 End::Good
             }
@@ -278,6 +285,8 @@ impl Model {
                 if *unregister {
                     self.keys.remove(&who);
                 }
+                // Moves of these tests come without APTPL.
+                self.kept = false;
                 self.generation += 1;
                 End::Good
             }

@@ -54,6 +54,14 @@ fn what_is_kept_is_stored_before_the_answer_and_comes_back() {
     assert_eq!(write(&mut restarted, 2), Status::Good);
     assert_eq!(write(&mut restarted, 0), Status::Good, "registered");
     assert_eq!(write(&mut restarted, 3), Status::ReservationConflict);
+    // Who was not registered, and does not register, says nothing about that.
+    for action in [0, 6] {
+        let before = restarted.report(1, 0);
+        good(&restarted.out(3, action, 0, &list(0, 0, 0)));
+        assert_eq!(restarted.report(1, 0), before, "nothing has changed");
+    }
+    restarted = Hosts::new(restarted.unit().state().saved());
+    assert_eq!(restarted.report(1, 0)[4..], [&[0, 0, 0, 16][..], &list(0xa, 0xb, 0)[..16]].concat());
     // The last to register says whether all is kept.
     good(&restarted.out(0, 6, 0, &list(0, 0xc, 0)));
     assert_eq!(restarted.all[0].log().last(), Some(&Io::SaveState), "what was kept must go");
