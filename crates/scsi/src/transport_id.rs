@@ -13,13 +13,13 @@ const HEADER_BYTES: usize = 4;
 /// ADDITIONAL LENGTH is at least this, and a multiple of four.
 const NAME_FIELD_BYTES_MIN: usize = 20;
 /// What stands between the name and the ISID.
-const SEPARATOR: &str = ",i,0x";
+pub(crate) const SEPARATOR: &str = ",i,0x";
 const ISID_DIGITS: usize = 12;
 /// The longest iSCSI name, in bytes (RFC 7143, 4.2.7.1).
 const NAME_BYTES_MAX: usize = 223;
 
 /// Whom a TransportID names. Names are in lower case, as iSCSI compares them.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum TransportId {
     /// All ports of an initiator, by its name.
     Device(String),

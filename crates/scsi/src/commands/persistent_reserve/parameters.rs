@@ -1,5 +1,9 @@
 //! The parameter lists of PERSISTENT RESERVE OUT (SPC-4).
 
+use std::collections::{BTreeSet, HashSet};
+use std::ops::Bound;
+use std::sync::Arc;
+
 use super::super::Context;
 use crate::bytes::{be16, be32, be64};
 use crate::device::TargetPort;
@@ -8,7 +12,7 @@ use crate::reservations::lost::Replacement;
 use crate::reservations::preempt::Move;
 use crate::reservations::{Key, REGISTRANTS_MAX, Refusal, Registration, ReservationType, Reservations};
 use crate::sense::{AdditionalSense, SenseData};
-use crate::transport_id::TransportId;
+use crate::transport_id::{SEPARATOR, TransportId, initiator_of};
 
 /// The fixed part of either list, in bytes.
 pub(super) const LIST_BYTES: u32 = 24;
@@ -98,46 +102,50 @@ impl<'a> List<'a> {
         if be32(self.whole, 24).is_none_or(|length| length as usize != rest.len()) {
             return Err(SenseData::invalid_parameter(24));
         }
-        let known = context.unit().nexus_names();
-        let mut specified = Vec::new();
+        // There may be thousands of either, so neither is looked through for each of the other.
+        let known = context.unit().nexus_names().into_iter().map(|nexus| nexus.initiator_port);
+        let known: BTreeSet<_> = known.collect();
+        let (mut seen, mut named, mut specified) = (HashSet::new(), HashSet::new(), Vec::new());
         while !rest.is_empty() {
             // The list is shorter than 64 KiB.
             let at = (self.whole.len() - rest.len()) as u16;
             let (id, length) = TransportId::parse(rest).ok_or(SenseData::invalid_parameter(at))?;
-            let mut initiators: Vec<_> = match &id {
+            rest = &rest[length..];
+            let initiators = match &id {
+                _ if seen.contains(&id) => continue,
                 TransportId::Port(name) => vec![name.as_str().into()],
-                TransportId::Device(_) => known
-                    .iter()
-                    .filter(|nexus| id.names(&nexus.initiator_port))
-                    .map(|nexus| std::sync::Arc::clone(&nexus.initiator_port))
-                    .collect(),
+                TransportId::Device(name) => ports_of(&known, name),
             };
-            initiators.sort();
-            initiators.dedup();
             if initiators.is_empty() {
                 return Err(SenseData::invalid_parameter(at));
             }
+            seen.insert(id);
             for nexus in initiators.iter().flat_map(|initiator| through(ports, initiator)) {
-                if nexus != *context.nexus.name() && !specified.contains(&nexus) {
+                if nexus != *context.nexus.name() && named.insert(nexus.clone()) {
                     specified.push(nexus);
                 }
             }
             if specified.len() > REGISTRANTS_MAX {
                 return Err(SenseData::illegal(AdditionalSense::INSUFFICIENT_REGISTRATION_RESOURCES));
             }
-            rest = &rest[length..];
         }
         Ok(specified)
     }
 }
 
+/// The ports of an initiator device among those that are `known`.
+fn ports_of(known: &BTreeSet<Arc<str>>, device: &str) -> Vec<Arc<str>> {
+    let first = format!("{device}{SEPARATOR}");
+    let from_first = known.range::<str, _>((Bound::Included(first.as_str()), Bound::Unbounded));
+    from_first.take_while(|port| initiator_of(port) == Some(device)).cloned().collect()
+}
+
 /// The nexuses of one initiator port with each of `ports`.
-fn through(ports: &[TargetPort], initiator_port: &std::sync::Arc<str>) -> impl Iterator<Item = NexusName> {
-    let initiator_port = std::sync::Arc::clone(initiator_port);
-    ports.iter().map(move |&target_port| NexusName {
-        initiator_port: std::sync::Arc::clone(&initiator_port),
-        target_port,
-    })
+fn through(ports: &[TargetPort], initiator_port: &Arc<str>) -> impl Iterator<Item = NexusName> {
+    let initiator_port = Arc::clone(initiator_port);
+    ports
+        .iter()
+        .map(move |&target_port| NexusName { initiator_port: Arc::clone(&initiator_port), target_port })
 }
 
 /// The list of REGISTER AND MOVE.
@@ -181,5 +189,29 @@ impl MoveList {
             .ok_or(SenseData::invalid_parameter(18))?;
         let to = NexusName { initiator_port: self.initiator_port?.into(), target_port };
         Ok(Move { key: self.key, new_key: self.new_key, to, unregister: self.unregister, aptpl: self.aptpl })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_is_its_ports_and_no_others() {
+        let known: BTreeSet<Arc<str>> = [
+            "iqn.h",
+            "iqn.h,i,0x800000000002",
+            "iqn.h,i,0x800000000001",
+            "iqn.h,j",
+            "iqn.ha,i,0x800000000001",
+            "iqn.g,i,0x800000000001",
+        ]
+        .map(Arc::from)
+        .into();
+        let of = |device| ports_of(&known, device).iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(of("iqn.h"), ["iqn.h,i,0x800000000001", "iqn.h,i,0x800000000002"]);
+        assert_eq!(of("iqn.ha"), ["iqn.ha,i,0x800000000001"]);
+        assert_eq!(of("iqn."), [""; 0]);
+        assert_eq!(of("iqn.z"), [""; 0]);
     }
 }

@@ -90,6 +90,12 @@ fn transport_ids_register_others() {
     let at = |port: u8, host: &str| (vec![0, port], transport_id(host));
     assert_eq!(told, [at(1, HOSTS[0]), at(1, HOSTS[1])], "a device is all of its ports that are logged in");
 
+    // However often, and in whichever way, each is named.
+    let mut hosts = Hosts::new(Saved::Nowhere);
+    let again = [&device[..], &transport_id(HOSTS[1])].concat().repeat(500);
+    good(&hosts.out(0, 0, 0, &with_ids(0, 7, &again)));
+    assert_eq!(hosts.report(0, 3), full);
+
     let mut hosts = Hosts::new(Saved::Nowhere);
     let mut everywhere = with_ids(0, 7, &transport_id("iqn.host-z,i,0x800000000009"));
     everywhere[20] |= ALL_TG_PT;
