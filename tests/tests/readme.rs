@@ -49,6 +49,7 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("dd", "the tests of `attach` write to an attached disk"),
     ("nbd-client", "needs the kernel's NBD driver, and root"),
     ("kill", "is about the reader's own process; signals are sent by the tests of `serve`"),
+    ("systemctl", "manages services of the machine"),
     ("setfattr", "is tried by lunette-block's tests of identities"),
 ];
 

@@ -210,7 +210,8 @@ impl Volume {
         if found.is_nameless && !self.read_only {
             tracing::error!(
                 volume = %self.name,
-                "{found}; to save it, have its initiators log out, and copy {open_at} to another path before you end the target"
+                "{found}; to save it, have its initiators log out, and copy it before you end the target: \
+                 cp --preserve=mode,ownership,xattr {open_at} PATH"
             );
         } else {
             tracing::warn!(

@@ -374,9 +374,9 @@ fn an_image_that_is_removed_is_told_and_can_be_copied_and_the_end_is_not_clean()
     let (mut served, image) = serve_image(&directory, ",size=1M");
     std::fs::remove_file(&image).expect("it is there");
     served.wait_until_said("disk.img was removed; the image that is served, with all that was written");
-    served.wait_until_said("before you end the target");
-    let (_, place) = served.said.rsplit_once("copy /proc/").expect("where it is");
-    let (place, _) = place.split_once(" to another path").expect("where it is");
+    served.wait_until_said(" PATH");
+    let (_, place) = served.said.rsplit_once("xattr /proc/").expect("where it is");
+    let (place, _) = place.split_once(" PATH").expect("where it is");
     let saved = std::fs::read(format!("/proc/{place}")).expect("it is still open");
     assert_eq!(saved.len(), 1 << 20);
     served.signal(Signal::TERM);

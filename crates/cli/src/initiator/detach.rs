@@ -67,7 +67,9 @@ pub(crate) fn run(options: &DetachOptions) -> Result<(), Failure> {
 
 /// A place as it was typed, which may be a disk's URL by mistake.
 fn shown(place: &str) -> String {
-    printable(&without_secrets(place))
+    // A path may have an @, and has no secret.
+    let is_path = [UNIX, "/", "."].iter().any(|start| place.starts_with(start));
+    if is_path { printable(place) } else { printable(&without_secrets(place)) }
 }
 
 /// The one name of what is in the file system, however it is called: a directory, the file in it, or the socket of `unix:PATH`.

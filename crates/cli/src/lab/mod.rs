@@ -262,7 +262,11 @@ fn run_studies(options: &RunOptions) -> Result<(), Failure> {
                 if chosen.len() > 1 {
                     say(&format!("lunette: {} has failed: {error}", study.name));
                 }
-                first.get_or_insert_with(|| failure(study, &error));
+                // The command line was looked at before.
+                first.get_or_insert_with(|| match &error {
+                    LabError::Plan(_) => Failure::new(study.name, &error),
+                    _ => failure(study, &error),
+                });
                 // Without a network there is none for the others; what else goes wrong in one is not their fault.
                 if matches!(error, LabError::Network(_)) {
                     let names: Vec<&str> = chosen[at + 1..].iter().map(|study| study.name).collect();

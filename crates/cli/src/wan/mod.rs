@@ -106,9 +106,9 @@ pub(crate) enum WanCommand {
     ///
     /// For each link packets are sent and counted: the round trip has to be right within 0.3 ms or 2 %, and what jitter makes of the
     /// median, the rate within 2 % and two packets, the losses within two packets, each also within what chance explains in 999 of
-    /// 1000 cases. Where chance makes as much as what is to be told, more is measured if that takes no minute, and else the verdict
-    /// is that it cannot be told, with how much it would take. It takes about 10 seconds a link, and on slow ones or with much
-    /// jitter up to some minutes; it wants a machine that does nothing else.
+    /// 1000 cases. Where chance makes as much as what is to be told, more is measured if that takes no minute, of losses no 20
+    /// seconds, and else the verdict is that it cannot be told, with how much it would take. It takes about 10 seconds a link, and on
+    /// slow ones or with much jitter up to some minutes; it wants a machine that does nothing else.
     ///
     /// Exit status: 0 if nothing is off that can be told, 6 if something is, or this machine could not send enough; 125 when there
     /// is no network, 2 when the command line is wrong.

@@ -101,7 +101,8 @@ impl Reactor {
         let Some(way) = attachment.nexus.way_to(lun) else { return AtOnce::Left };
         let volume = attachment.target.volumes.get(way.place());
         let Some(volume) = volume.filter(|volume| volume.transfers_at_once()) else { return AtOnce::Left };
-        if session.postponed > 0 || self.company.wants_pieces(index, data.len()) {
+        let is_put_off = session.postponed > 0 || connection.transmitter.is_full();
+        if is_put_off || self.company.wants_pieces(index, data.len()) {
             return AtOnce::Left;
         }
         // A data segment's length has 24 bits.

@@ -6,19 +6,19 @@
 //! session; but when it is their turn there, they wait in their session and keep nobody else.
 
 use lunette_iscsi::session::TaskId;
+use lunette_wire::Cid;
 
 use super::Reactor;
 use super::connection::{Connection, Stage};
 
 impl Reactor {
     /// Whether the connection that carries a command's answer has its fill of answers.
-    pub(super) fn is_kept_waiting(&self, index: usize, id: TaskId) -> bool {
-        self.carrier(index, id).is_some_and(|connection| connection.transmitter.is_full())
+    pub(super) fn is_kept_waiting(&self, index: usize, carrier: Option<Cid>) -> bool {
+        self.carrier(index, carrier).is_some_and(|connection| connection.transmitter.is_full())
     }
 
-    fn carrier(&self, index: usize, id: TaskId) -> Option<&Connection> {
-        let session = self.sessions.get(index)?;
-        let token = session.link(session.core.task(id)?.cid?)?.token;
+    fn carrier(&self, index: usize, cid: Option<Cid>) -> Option<&Connection> {
+        let token = self.sessions.get(index)?.link(cid?)?.token;
         self.connections.get(token.index).filter(|connection| connection.token == token)
     }
 
@@ -26,8 +26,9 @@ impl Reactor {
     /// it. One that was aborted waits for nothing.
     pub(super) fn is_withheld(&self, index: usize, id: TaskId) -> bool {
         let Some(session) = self.sessions.get(index) else { return false };
-        session.core.task(id).is_some_and(|task| !task.aborted)
-            && (!session.withheld.is_empty() || self.is_kept_waiting(index, id))
+        session.core.task(id).is_some_and(|task| {
+            !task.aborted && (!session.withheld.is_empty() || self.is_kept_waiting(index, task.cid))
+        })
     }
 
     /// Has a postponed command wait in its session.
@@ -60,7 +61,8 @@ impl Reactor {
                 continue;
             }
             let Some(&first) = session.withheld.front() else { continue };
-            let full = self.carrier(index, first).filter(|connection| connection.transmitter.is_full());
+            let cid = session.core.task(first).and_then(|task| task.cid);
+            let full = self.carrier(index, cid).filter(|connection| connection.transmitter.is_full());
             if let Some(at) = full.map(|connection| connection.token.index) {
                 if let Some(connection) = self.connections.get_mut(at) {
                     connection.withholds = true;

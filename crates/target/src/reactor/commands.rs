@@ -70,12 +70,14 @@ impl Reactor {
         self.finished = finished;
     }
 
-    /// A command's turn in its session has come. A long read lets the short ones of other sessions go first.
+    /// A command's turn in its session has come. A long read lets the short ones of other sessions go first, and nothing is begun whose
+    /// answer its initiator does not take.
     pub(super) fn begin(&mut self, index: usize, id: TaskId) {
         let task = self.sessions.get(index).and_then(|session| session.core.task(id));
-        let (data_in, data_out) = task.map_or((0, 0), |task| (task.expected_in, task.expected_out));
+        let task = task.map_or((0, 0, None), |task| (task.expected_in, task.expected_out, task.cid));
+        let (data_in, data_out, cid) = task;
         self.company.note_command(index, data_in.max(data_out) as usize);
-        let is_put_off = self.company.is_long(data_in as usize) || self.is_kept_waiting(index, id);
+        let is_put_off = self.company.is_long(data_in as usize) || self.is_kept_waiting(index, cid);
         match self.sessions.get_mut(index) {
             // The commands of one session keep their order.
             Some(session) if is_put_off || session.postponed > 0 => {
@@ -106,6 +108,10 @@ impl Reactor {
             self.postponed.pop_front();
             if let Some(session) = self.sessions.get_mut(index) {
                 session.postponed -= 1;
+                // Those before it may have waited for it to look again.
+                if !session.withheld.is_empty() {
+                    self.relieved.push(index);
+                }
             }
             self.execute(index, id);
             self.run_session(index);
