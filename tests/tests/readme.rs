@@ -50,6 +50,7 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("nbd-client", "needs the kernel's NBD driver, and root"),
     ("kill", "is about the reader's own process; signals are sent by the tests of `serve`"),
     ("systemctl", "manages services of the machine"),
+    ("useradd", "changes the machine"),
     ("setfattr", "is tried by lunette-block's tests of identities"),
 ];
 
