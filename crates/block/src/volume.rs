@@ -199,7 +199,7 @@ impl Volume {
         let before = std::mem::replace(&mut *told, found.clone());
         let Some(found) = found else {
             if let Some(before) = before {
-                tracing::info!(volume = %self.name, "{} leads to the image that is served again", before.path.display());
+                tracing::info!(volume = %self.name, "{} leads to the file that is served again", before.path.display());
             }
             return;
         };

@@ -373,7 +373,7 @@ fn an_image_that_is_removed_is_told_and_can_be_copied_and_the_end_is_not_clean()
     let directory = tempfile::tempdir().expect("a directory");
     let (mut served, image) = serve_image(&directory, ",size=1M");
     std::fs::remove_file(&image).expect("it is there");
-    served.wait_until_said("disk.img was removed; the image that is served, with all that was written");
+    served.wait_until_said("disk.img was removed; the file that is served, with all that was written");
     served.wait_until_said(" PATH");
     let (_, place) = served.said.rsplit_once("xattr /proc/").expect("where it is");
     let (place, _) = place.split_once(" PATH").expect("where it is");
@@ -393,9 +393,9 @@ fn an_image_that_is_replaced_is_told_until_it_is_back() {
     let aside = directory.path().join("aside.img");
     std::fs::rename(&image, &aside).expect("it is there");
     std::fs::write(&image, "another").expect("written");
-    served.wait_until_said("disk.img is another file now; the image that is served has another name");
+    served.wait_until_said("disk.img is another file now; the file that is served has another name");
     std::fs::rename(&aside, &image).expect("it is there");
-    served.wait_until_said("disk.img leads to the image that is served again");
+    served.wait_until_said("disk.img leads to the file that is served again");
     std::fs::rename(&image, &aside).expect("it is there");
     std::fs::write(&image, "another").expect("written");
     // Whether it was looked at meanwhile or not, the end looks.

@@ -1,5 +1,5 @@
-//! Whether the path of an image still leads to it. Somebody may remove the image, or put another file in its place, while it is
-//! served: the kernel keeps one without a name until the process ends, and then it is gone.
+//! Whether the path of an image, or of what is kept beside it, still leads to it. Somebody may remove the file, or put another one in its
+//! place, while it is served: the kernel keeps one without a name until the process ends, and then it is gone.
 //!
 //! Only what is certain counts. A path that leads nowhere says nothing alone: an image that was moved is still there, and
 //! a server of files that is away brings it back.
@@ -27,9 +27,9 @@ impl fmt::Display for Astray {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = if self.is_replaced { "is another file now" } else { "was removed" };
         let fate = if self.is_nameless {
-            "the image that is served, with all that was written to it, is gone when this process ends"
+            "the file that is served, with all that was written to it, is gone when this process ends"
         } else {
-            "the image that is served has another name"
+            "the file that is served has another name"
         };
         write!(f, "{} {what}; {fate}", self.path.display())
     }
@@ -89,6 +89,6 @@ mod tests {
         fs::remove_file(&path).unwrap();
         let found = astray(file.as_fd(), &path).unwrap();
         assert_eq!(fs::read_to_string(&found.open_at).unwrap(), "data");
-        assert!(found.to_string().contains("/a was removed; the image that is served"), "{found}");
+        assert!(found.to_string().contains("/a was removed; the file that is served"), "{found}");
     }
 }

@@ -197,3 +197,14 @@ fn overlapping_writes_leave_whole_blocks() {
         }
     }
 }
+
+#[test]
+fn a_volume_whose_protection_information_is_gone_does_not_close_cleanly() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.img");
+    let volume = Volume::open(&protected(&path, Some(SIZE_BYTES), 1)).unwrap();
+    fs::remove_file(beside(&path)).unwrap();
+    let error = volume.close().unwrap_err();
+    let CloseError::Astray { astray, .. } = &error else { panic!("{error}") };
+    assert_eq!((&astray.path, astray.is_nameless), (&beside(&path), true));
+}

@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Write};
 use std::ops::Range;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -146,6 +146,14 @@ impl Area {
         rustix::fs::open(&path, access | OFlags::CLOEXEC, Mode::empty())
             .map(Area::File)
             .map_err(|errno| OpenError::io(path, "open it", errno))
+    }
+
+    /// The file; none in memory.
+    pub(super) fn file(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Area::File(fd) => Some(fd.as_fd()),
+            Area::Store(_) => None,
+        }
     }
 
     /// Fills `bytes` with the entries from `block` on.

@@ -11,11 +11,11 @@ mod locks;
 
 use std::io;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Allocation, Astray, Extent, Features, Space, Store, push_extent};
+use super::{Allocation, Astray, Extent, Features, Space, Store, name, push_extent};
 use crate::error::{OpenError, StoreFailure};
 use crate::spec::{EngineKind, VolumeSpec};
 use area::{Area, Header};
@@ -32,6 +32,8 @@ const CHUNK_BYTES: usize = 256 << 10;
 pub(crate) struct ProtectedStore {
     data: Arc<dyn Store>,
     area: Area,
+    /// The path of the area's file, where that led to it when it was opened.
+    area_path: Option<PathBuf>,
     block_bytes: usize,
     /// As many blocks as the data was last seen to have.
     blocks: AtomicU64,
@@ -72,7 +74,9 @@ pub(crate) fn for_file(
             return Err(OpenError::Protected { path, beside, kind, block_length_bytes });
         }
     };
-    let store = ProtectedStore::new(data, area, spec);
+    let path = area::path_of(image);
+    let area_path = area.file().is_some_and(|fd| name::leads_to(fd, &path)).then_some(path);
+    let store = ProtectedStore { area_path, ..ProtectedStore::new(data, area, spec) };
     if !spec.read_only {
         let failed = |source| OpenError::Io { path: area::path_of(image), doing: "cut it", source };
         store.area.cut(store.blocks.load(Ordering::Relaxed)).map_err(failed)?;
@@ -112,6 +116,7 @@ impl ProtectedStore {
             blocks: AtomicU64::new(data.size_bytes() / block_bytes as u64),
             data,
             area,
+            area_path: None,
             block_bytes,
             locks: RangeLocks::new(),
             data_barrier: Barrier::default(),
@@ -286,7 +291,8 @@ impl Store for ProtectedStore {
     }
 
     fn astray(&self) -> Option<Astray> {
-        self.data.astray()
+        let of_area = || name::astray(self.area.file()?, self.area_path.as_deref()?);
+        self.data.astray().or_else(of_area)
     }
 
     /// Of the data: granularities count its bytes. Several blocks are not written all or none, and the file with the
