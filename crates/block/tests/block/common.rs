@@ -183,6 +183,20 @@ pub(crate) fn wait_until(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
+/// Opens what this process may have had open just now. A program that another test starts has our descriptors, and with them what we
+/// claimed, from its fork until it runs.
+pub(crate) fn open_again(spec: &VolumeSpec) -> Arc<Volume> {
+    let deadline = Instant::now() + Duration::from_secs(PATIENCE_S.unsigned_abs());
+    loop {
+        match Volume::open(spec) {
+            Err(OpenError::InUse { .. }) if Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            opened => return opened.expect("it opens"),
+        }
+    }
+}
+
 /// A memory volume behind the pool of threads, and the hand on its faults.
 pub(crate) fn memory_with_faults() -> (Bench, Faults) {
     let memory = spec(StoreSpec::Memory { size_bytes: 16 << 20 }, EngineKind::Threads);

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use lunette_block::*;
 use tempfile::TempDir;
 
-use crate::common::{LoopDevice, file_spec, spec};
+use crate::common::{LoopDevice, file_spec, open_again, spec};
 
 fn identity_of(spec: &VolumeSpec) -> VolumeIdentity {
-    let volume = Volume::open(spec).expect("it opens");
+    let volume = open_again(spec);
     let identity = volume.identity().clone();
     volume.close().expect("it closes");
     identity
