@@ -126,6 +126,7 @@ impl Link {
             let source = Ipv4Addr::from(u32::from(Ipv4Addr::LOCALHOST) + group);
             socket.bind(&SocketAddr::from((source, 0)).into())?;
         }
+        lunette_tcp::before_connecting(&socket, portal);
         socket
             .connect_timeout(&portal.into(), PATIENCE)
             .with_context(|| format!("cannot connect to {portal}"))?;

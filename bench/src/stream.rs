@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use clap::{Args, Subcommand};
+use lunette_tcp::Acceptance;
 use rustix::net::RecvFlags;
 
 /// Bytes of each answer.
@@ -61,9 +62,11 @@ fn serve(path: &str) -> Result<()> {
     let blocks = file.metadata()?.len() / BLOCK_BYTES;
     ensure!(blocks > 0, "{path} holds no block of {BLOCK_BYTES} bytes");
     let listener = TcpListener::bind("127.0.0.1:0")?;
+    let acceptance = Acceptance::prepare(&listener);
     println!("{}", serde_json::json!({ "portal": listener.local_addr()?.to_string() }));
     loop {
         let (socket, _) = listener.accept()?;
+        acceptance.settle(&socket)?;
         if let Err(error) = answer(socket, &file, blocks) {
             eprintln!("{error:#}");
         }

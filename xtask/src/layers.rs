@@ -24,6 +24,8 @@ const RULES: &[Rule] = &[
     Rule { package: "lunette-isns", may_use: &["lunette-cases"], pure: true },
     Rule { package: "lunette-link", may_use: &["lunette-cases"], pure: true },
     Rule { package: "lunette-nbd", may_use: &["lunette-cases"], pure: true },
+    // What is set on connections within this machine.
+    Rule { package: "lunette-tcp", may_use: &["lunette-skip"], pure: false },
     // How many cases a property test runs; only tests use it.
     Rule { package: "lunette-cases", may_use: &[], pure: false },
     // How a test says that it was skipped; only tests use it.
@@ -37,6 +39,7 @@ const RULES: &[Rule] = &[
             "lunette-scsi",
             "lunette-block",
             "lunette-wire",
+            "lunette-tcp",
             "lunette-cases",
             "lunette-skip",
         ],
@@ -44,7 +47,14 @@ const RULES: &[Rule] = &[
     },
     Rule {
         package: "lunette-initiator",
-        may_use: &["lunette-iscsi", "lunette-isns", "lunette-scsi", "lunette-wire", "lunette-cases"],
+        may_use: &[
+            "lunette-iscsi",
+            "lunette-isns",
+            "lunette-scsi",
+            "lunette-wire",
+            "lunette-tcp",
+            "lunette-cases",
+        ],
         pure: false,
     },
     Rule { package: "lunette-workload", may_use: &["lunette-cases"], pure: true },
@@ -63,10 +73,17 @@ const RULES: &[Rule] = &[
         ],
         pure: false,
     },
-    Rule { package: "lunette-wan", may_use: &["lunette-link", "lunette-skip"], pure: false },
+    Rule { package: "lunette-wan", may_use: &["lunette-link", "lunette-tcp", "lunette-skip"], pure: false },
     Rule {
         package: "lunette-attach",
-        may_use: &["lunette-initiator", "lunette-nbd", "lunette-scsi", "lunette-wire", "lunette-cases"],
+        may_use: &[
+            "lunette-initiator",
+            "lunette-nbd",
+            "lunette-scsi",
+            "lunette-wire",
+            "lunette-tcp",
+            "lunette-cases",
+        ],
         pure: false,
     },
     Rule {
@@ -106,11 +123,11 @@ const RULES: &[Rule] = &[
         ],
         pure: false,
     },
-    // The generator must not share the code that it measures, but for the layout of PDUs and the hashes of CHAP; its
-    // tests start the target by the harness.
+    // The generator must not share the code that it measures, but for the layout of PDUs, the hashes of CHAP and what is
+    // set on sockets; its tests start the target by the harness.
     Rule {
         package: "lunette-bench",
-        may_use: &["lunette-iscsi", "lunette-wire", "lunette-tests"],
+        may_use: &["lunette-iscsi", "lunette-wire", "lunette-tcp", "lunette-tests"],
         pure: false,
     },
     Rule { package: "xtask", may_use: &["lunette-link", "lunette-tests"], pure: false },

@@ -16,6 +16,7 @@ use std::net::{SocketAddr, TcpListener};
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
+use lunette_tcp::Acceptance;
 
 use crate::wait::{Wait, Waiter};
 use connection::Connection;
@@ -50,6 +51,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     ensure!(!options.sendfile || matches!(store, Store::File(..)), "sendfile sends files");
     let listener = TcpListener::bind(options.portal).with_context(|| options.portal.to_string())?;
     listener.set_nonblocking(true)?;
+    let acceptance = Acceptance::prepare(&listener);
     let mut waiter = Waiter::new(options.wait)?;
     waiter.add(&listener, LISTENER)?;
     println!("{}", serde_json::json!({ "portal": listener.local_addr()?.to_string() }));
@@ -58,7 +60,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     loop {
         for index in 0..waiter.wait()? {
             match waiter.ready(index) {
-                Some(LISTENER) => accept(&listener, &waiter, &mut connections, options.sendfile)?,
+                Some(LISTENER) => {
+                    accept((&listener, &acceptance), &waiter, &mut connections, options.sendfile)?
+                }
                 Some(key) => {
                     let Some(slot) = connections.get_mut(usize::try_from(key)?) else { continue };
                     serve(slot, key, &waiter, &mut store)?;
@@ -70,7 +74,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 }
 
 fn accept(
-    listener: &TcpListener,
+    (listener, acceptance): (&TcpListener, &Acceptance),
     waiter: &Waiter,
     connections: &mut Vec<Option<Connection>>,
     sendfile: bool,
@@ -84,6 +88,7 @@ fn accept(
     };
     socket.set_nonblocking(true)?;
     socket.set_nodelay(true)?;
+    acceptance.settle(&socket)?;
     let free = connections.iter().position(Option::is_none).unwrap_or(connections.len());
     waiter.add(&socket, free as u64)?;
     if free == connections.len() {

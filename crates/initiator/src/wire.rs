@@ -60,6 +60,7 @@ pub(crate) fn connect(
 
 fn connect_to(address: SocketAddr, limit: Duration) -> std::io::Result<TcpStream> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    lunette_tcp::before_connecting(&socket, address);
     socket.connect_timeout(&address.into(), limit)?;
     // Each write has all that there is to say.
     socket.set_tcp_nodelay(true)?;

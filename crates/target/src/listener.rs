@@ -8,9 +8,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use lunette_tcp::Acceptance;
 use rustix::event::{PollFd, PollFlags, poll};
 use socket2::{Domain, Protocol, Socket, Type};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use crate::failure::StartError;
 use crate::mailbox::Mailbox;
@@ -62,6 +63,7 @@ impl Listener {
 
     fn run(self) {
         let mut troubles = Troubles::default();
+        let acceptances: Vec<Acceptance> = self.sockets.iter().map(Acceptance::prepare).collect();
         loop {
             let mut fds: Vec<PollFd<'_>> =
                 self.sockets.iter().map(|socket| PollFd::new(socket, PollFlags::IN)).collect();
@@ -77,13 +79,13 @@ impl Listener {
             if fds.last().is_some_and(|stop| !stop.revents().is_empty()) {
                 return;
             }
-            for socket in &self.sockets {
-                self.accept_all(socket, &mut troubles);
+            for (socket, acceptance) in self.sockets.iter().zip(&acceptances) {
+                self.accept_all(socket, acceptance, &mut troubles);
             }
         }
     }
 
-    fn accept_all(&self, listener: &TcpListener, troubles: &mut Troubles) {
+    fn accept_all(&self, listener: &TcpListener, acceptance: &Acceptance, troubles: &mut Troubles) {
         // No more than the kernel can have waiting: a flood at one portal must not keep the others, or a stop, waiting.
         for _ in 0..BACKLOG {
             match listener.accept() {
@@ -95,6 +97,9 @@ impl Listener {
                             warn!(%peer, refused, "connection refused: limits.connections_max = {limit} is reached");
                         }
                         continue;
+                    }
+                    if let Err(error) = acceptance.settle(&socket) {
+                        debug!(%peer, %error, "the host's congestion control cannot be given back; Reno serves instead");
                     }
                     let least =
                         (0..self.loads.len()).min_by_key(|&at| self.loads[at].load(Ordering::Relaxed));

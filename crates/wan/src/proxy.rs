@@ -15,6 +15,8 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use lunette_link::{Counts, Link, Loss, Shape};
+use lunette_tcp::Acceptance;
+use socket2::{Domain, Protocol, Socket, Type};
 
 use self::lane::{Lane, Parcel, Segment};
 use crate::direction::Statistics;
@@ -107,6 +109,7 @@ impl Proxy {
         let listener = TcpListener::bind(listen).map_err(WanError::of("the address to listen on"))?;
         let address = listener.local_addr().map_err(WanError::of("the address to listen on"))?;
         listener.set_nonblocking(true).map_err(WanError::of("the address to listen on"))?;
+        let acceptance = Acceptance::prepare(&listener);
         let lanes = [Lane::new(&link.up, seed)?, Lane::new(&link.down, !seed)?].map(Arc::new);
         let (open, unreached) = (Arc::default(), Arc::default());
         let mut proxy = Self { address, lanes, open, unreached, threads: Vec::new() };
@@ -116,6 +119,7 @@ impl Proxy {
         let door = Door {
             open: Arc::clone(&proxy.open),
             unreached: Arc::clone(&proxy.unreached),
+            acceptance,
             to,
             round_trip: link.round_trip(),
             segment_bytes: usize::from(link.mtu).saturating_sub(HEADERS).max(1),
@@ -194,6 +198,7 @@ fn window(link: &Link, shape: &Shape) -> u64 {
 
 /// Where connections come in.
 struct Door {
+    acceptance: Acceptance,
     to: SocketAddr,
     round_trip: Duration,
     segment_bytes: usize,
@@ -261,6 +266,7 @@ impl Door {
     fn serve(&self, near: TcpStream) -> io::Result<()> {
         near.set_nonblocking(false)?;
         near.set_nodelay(true)?;
+        self.acceptance.settle(&near)?;
         let [(up_sender, up), (down_sender, down)] = [channel(), channel()];
         let parcels = [up_sender, down_sender].map(|sender| Arc::new(Parcel::new(sender)));
         let connection = Arc::new(Connection { near, far: OnceLock::new(), parcels });
@@ -271,11 +277,10 @@ impl Door {
         let serve = move || {
             // What the handshake takes on a network.
             thread::sleep(round_trip);
-            let far = match TcpStream::connect_timeout(&to, CONNECT_PATIENCE) {
+            let far = match connect(to) {
                 Ok(far) => far,
                 Err(error) => return unreached.add(&error),
             };
-            let _ = far.set_nodelay(true);
             let (near, far) = (&connection.near, connection.far.get_or_init(|| far));
             if open.is_over.load(Ordering::Relaxed) {
                 return;
@@ -290,6 +295,14 @@ impl Door {
         };
         thread::Builder::new().name("wan-proxy-connection".to_owned()).spawn(serve).map(drop)
     }
+}
+
+fn connect(to: SocketAddr) -> io::Result<TcpStream> {
+    let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))?;
+    lunette_tcp::before_connecting(&socket, to);
+    socket.connect_timeout(&to.into(), CONNECT_PATIENCE)?;
+    socket.set_tcp_nodelay(true)?;
+    Ok(socket.into())
 }
 
 /// Puts on the lane what comes from a stream, until it ends.

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use lunette_nbd::{Export, ExportError, Features};
 use lunette_scsi::client::vpd::block::Rotation;
+use lunette_tcp::Acceptance;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::fd::OwnedFd;
 use socket2::{Domain, SockAddr, Socket, Type};
@@ -64,6 +65,7 @@ pub fn export_of(disk: &Disk, name: &str, description: &str) -> Result<Export, E
 #[derive(Debug)]
 pub struct Server {
     listener: Socket,
+    acceptance: Acceptance,
     address: Address,
     state: Arc<State>,
 }
@@ -110,6 +112,7 @@ impl Server {
             }
             (bound, _) => bound?,
         }
+        let acceptance = Acceptance::prepare(&listener);
         listener.listen(BACKLOG)?;
         listener.set_nonblocking(true)?;
         let address = match address {
@@ -129,7 +132,7 @@ impl Server {
             connections: Mutex::default(),
             numbers: AtomicU64::new(0),
         });
-        Ok(Server { listener, address, state })
+        Ok(Server { listener, acceptance, address, state })
     }
 
     /// Where it listens.
@@ -159,7 +162,12 @@ impl Server {
                 Err(error) => return Err(error.into()),
             }
             match self.listener.accept() {
-                Ok((socket, _)) => Self::begin(state, socket),
+                Ok((socket, _)) => {
+                    if let Err(error) = self.acceptance.settle(&socket) {
+                        tracing::debug!(%error, "the host's congestion control cannot be given back; Reno serves instead");
+                    }
+                    Self::begin(state, socket);
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection");
