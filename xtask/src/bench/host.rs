@@ -13,6 +13,9 @@ use crate::workspace::Workspace;
 /// Virtual machines have none.
 const GOVERNOR: &str = "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor";
 
+/// The congestion control that connections of this host begin with.
+const CONGESTION_CONTROL: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
+
 /// Facts about the host and the versions measured; what cannot be found out is "unknown".
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Facts {
@@ -25,6 +28,9 @@ pub(crate) struct Facts {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     governor: Option<String>,
     kernel: String,
+    /// What TCP of programs has that do not choose another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    congestion_control: Option<String>,
     load_average: String,
     rustc: String,
     lunette: String,
@@ -43,10 +49,11 @@ impl Facts {
             time_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_secs()),
             commit: workspace.commit(),
             processor,
-            governor: std::fs::read_to_string(GOVERNOR).ok().map(|text| text.trim().to_owned()),
+            governor: trimmed(GOVERNOR),
             cores: std::thread::available_parallelism().map_or(0, usize::from),
             memory_bytes: memory_kib * 1024,
             kernel: first_line(Command::new("uname").arg("-r")),
+            congestion_control: trimmed(CONGESTION_CONTROL),
             load_average: std::fs::read_to_string("/proc/loadavg")
                 .map_or_else(|_| UNKNOWN.to_owned(), |text| text.trim().to_owned()),
             rustc: rustc(),
@@ -66,13 +73,15 @@ impl Facts {
         let mut programs = vec![format!("{} at {}", self.lunette, self.commit)];
         programs.extend(self.programs.iter().cloned());
         let governor = self.governor.as_ref().map(|governor| format!("governor {governor}, "));
+        let control = self.congestion_control.as_ref().map(|control| format!("TCP with {control}, "));
         format!(
-            "Machine: {}, {} cores, {}{:.1} GiB, Linux {}, load {} before; {}.",
+            "Machine: {}, {} cores, {}{:.1} GiB, Linux {}, {}load {} before; {}.",
             self.processor,
             self.cores,
             governor.unwrap_or_default(),
             self.memory_bytes as f64 / f64::from(1_u32 << 30),
             self.kernel,
+            control.unwrap_or_default(),
             self.load_average.split(' ').next().unwrap_or_default(),
             programs.join(", ")
         )
@@ -88,6 +97,11 @@ pub(crate) fn rustc() -> String {
 pub(crate) fn version(program: &str, option: &str) -> String {
     find_program(program)
         .map_or_else(|| UNKNOWN.to_owned(), |path| first_line(Command::new(path).arg(option)))
+}
+
+/// What a file of the kernel says, where there is one.
+fn trimmed(path: &str) -> Option<String> {
+    std::fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
 }
 
 /// What stands for a fact that cannot be found out.
@@ -118,7 +132,9 @@ mod tests {
         let facts = facts.with(vec!["tgtd 1.0.85".to_owned(), "fio-3.33".to_owned()]);
         let sentence = facts.sentence();
         assert!(sentence.ends_with("; lunette 1 at abc, tgtd 1.0.85, fio-3.33."), "{sentence}");
-        assert!(!sentence.contains("governor"), "{sentence}");
+        assert!(!sentence.contains("governor") && !sentence.contains("TCP"), "{sentence}");
+        let facts = Facts { congestion_control: Some("bbr".to_owned()), ..facts };
+        assert!(facts.sentence().contains(", TCP with bbr, load "), "{}", facts.sentence());
         let sentence = Facts { governor: Some("performance".to_owned()), ..facts }.sentence();
         assert!(sentence.contains("0 cores, governor performance, 0.0 GiB"), "{sentence}");
     }
