@@ -61,7 +61,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         for index in 0..waiter.wait()? {
             match waiter.ready(index) {
                 Some(LISTENER) => {
-                    accept((&listener, &acceptance), &waiter, &mut connections, options.sendfile)?
+                    accept((&listener, &acceptance), &waiter, &mut connections, options.sendfile)?;
                 }
                 Some(key) => {
                     let Some(slot) = connections.get_mut(usize::try_from(key)?) else { continue };

@@ -26,7 +26,7 @@ const PACED_PREFIX: &str = "bbr";
 ///
 /// It may fail to, as in a sandbox that forbids the call; the connection is then what it would have been.
 pub fn before_connecting(socket: impl AsFd, to: SocketAddr) {
-    if is_own(to) && is_paced(&socket).is_some() {
+    if is_paced(&socket).is_some() && is_own(to) {
         // Refused where an administrator allows only others: it is paced then, which is slower and not wrong.
         let _ = set_tcp_congestion(&socket, UNPACED);
     }
