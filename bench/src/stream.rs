@@ -10,6 +10,7 @@ use anyhow::{Context, Result, ensure};
 use clap::{Args, Subcommand};
 use lunette_tcp::Acceptance;
 use rustix::net::RecvFlags;
+use socket2::{Domain, Protocol, Socket, Type};
 
 /// Bytes of each answer.
 const BLOCK_BYTES: u64 = 512 << 10;
@@ -66,7 +67,7 @@ fn serve(path: &str) -> Result<()> {
     println!("{}", serde_json::json!({ "portal": listener.local_addr()?.to_string() }));
     loop {
         let (socket, _) = listener.accept()?;
-        acceptance.settle(&socket)?;
+        acceptance.settle(&socket);
         if let Err(error) = answer(socket, &file, blocks) {
             eprintln!("{error:#}");
         }
@@ -99,8 +100,11 @@ fn answer(mut socket: TcpStream, file: &File, blocks: u64) -> Result<()> {
 }
 
 fn read(portal: SocketAddr, depth: u64, duration: Duration) -> Result<()> {
-    let mut socket = TcpStream::connect(portal).with_context(|| portal.to_string())?;
-    socket.set_nodelay(true)?;
+    let socket = Socket::new(Domain::for_address(portal), Type::STREAM, Some(Protocol::TCP))?;
+    lunette_tcp::before_connecting(&socket, portal);
+    socket.connect(&portal.into()).with_context(|| portal.to_string())?;
+    socket.set_tcp_nodelay(true)?;
+    let mut socket = TcpStream::from(socket);
     let mut scratch = vec![0; SCRATCH_BYTES];
     let began = Instant::now();
     let (mut asked, mut answered, mut bytes) = (0, 0, 0);

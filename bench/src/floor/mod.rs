@@ -88,7 +88,7 @@ fn accept(
     };
     socket.set_nonblocking(true)?;
     socket.set_nodelay(true)?;
-    acceptance.settle(&socket)?;
+    acceptance.settle(&socket);
     let free = connections.iter().position(Option::is_none).unwrap_or(connections.len());
     waiter.add(&socket, free as u64)?;
     if free == connections.len() {

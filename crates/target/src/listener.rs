@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use lunette_tcp::Acceptance;
 use rustix::event::{PollFd, PollFlags, poll};
 use socket2::{Domain, Protocol, Socket, Type};
-use tracing::{debug, info, warn};
+use tracing::{info, warn};
 
 use crate::failure::StartError;
 use crate::mailbox::Mailbox;
@@ -24,8 +24,27 @@ const BACKLOG: i32 = 1024;
 /// How long accepting pauses when the process has run out of descriptors.
 pub(crate) const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 
-/// Binds one portal; port 0 picks a free one.
+/// A listening socket of a portal.
+pub(crate) struct Door {
+    pub(crate) socket: TcpListener,
+    acceptance: Acceptance,
+}
+
+impl Door {
+    /// Binds one portal; port 0 picks a free one.
+    pub(crate) fn open(address: SocketAddr) -> Result<Self, StartError> {
+        let (socket, acceptance) = listen(address, |socket| Acceptance::prepare(socket))?;
+        Ok(Self { socket, acceptance })
+    }
+}
+
+/// Listens on an address; port 0 picks a free one.
 pub(crate) fn bind(address: SocketAddr) -> Result<TcpListener, StartError> {
+    listen(address, |_| ()).map(|(socket, ())| socket)
+}
+
+/// The same, with a look at the socket before connections come.
+fn listen<T>(address: SocketAddr, before: impl FnOnce(&Socket) -> T) -> Result<(TcpListener, T), StartError> {
     let fault = |source: io::Error| StartError::Portal { address, source };
     let socket =
         Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP)).map_err(fault)?;
@@ -37,13 +56,14 @@ pub(crate) fn bind(address: SocketAddr) -> Result<TcpListener, StartError> {
     }
     socket.set_nonblocking(true).map_err(fault)?;
     socket.bind(&address.into()).map_err(fault)?;
+    let prepared = before(&socket);
     socket.listen(BACKLOG).map_err(fault)?;
-    Ok(socket.into())
+    Ok((socket.into(), prepared))
 }
 
 /// The accepting thread's state.
 pub(crate) struct Listener {
-    pub(crate) sockets: Vec<TcpListener>,
+    pub(crate) doors: Vec<Door>,
     /// Woken once, to stop.
     pub(crate) stop: Arc<Mailbox<()>>,
     pub(crate) reactors: Vec<Arc<Mailbox<Message>>>,
@@ -63,10 +83,9 @@ impl Listener {
 
     fn run(self) {
         let mut troubles = Troubles::default();
-        let acceptances: Vec<Acceptance> = self.sockets.iter().map(Acceptance::prepare).collect();
         loop {
             let mut fds: Vec<PollFd<'_>> =
-                self.sockets.iter().map(|socket| PollFd::new(socket, PollFlags::IN)).collect();
+                self.doors.iter().map(|door| PollFd::new(&door.socket, PollFlags::IN)).collect();
             let stop = self.stop.as_fd();
             fds.push(PollFd::new(&stop, PollFlags::IN));
             match poll(&mut fds, None) {
@@ -79,16 +98,16 @@ impl Listener {
             if fds.last().is_some_and(|stop| !stop.revents().is_empty()) {
                 return;
             }
-            for (socket, acceptance) in self.sockets.iter().zip(&acceptances) {
-                self.accept_all(socket, acceptance, &mut troubles);
+            for door in &self.doors {
+                self.accept_all(door, &mut troubles);
             }
         }
     }
 
-    fn accept_all(&self, listener: &TcpListener, acceptance: &Acceptance, troubles: &mut Troubles) {
+    fn accept_all(&self, door: &Door, troubles: &mut Troubles) {
         // No more than the kernel can have waiting: a flood at one portal must not keep the others, or a stop, waiting.
         for _ in 0..BACKLOG {
-            match listener.accept() {
+            match door.socket.accept() {
                 Ok((socket, peer)) => {
                     let load: usize = self.loads.iter().map(|load| load.load(Ordering::Relaxed)).sum();
                     if load >= self.connections_max {
@@ -98,9 +117,7 @@ impl Listener {
                         }
                         continue;
                     }
-                    if let Err(error) = acceptance.settle(&socket) {
-                        debug!(%peer, %error, "the host's congestion control cannot be given back; Reno serves instead");
-                    }
+                    door.acceptance.settle(&socket);
                     let least =
                         (0..self.loads.len()).min_by_key(|&at| self.loads[at].load(Ordering::Relaxed));
                     let Some(reactor) = least else { return };

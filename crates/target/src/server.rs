@@ -23,7 +23,7 @@ use crate::crowd::Crowd;
 use crate::failure::{StartError, StopError, UnitPlace};
 use crate::handle::ServerHandle;
 use crate::isns::Registrars;
-use crate::listener::{self, Listener};
+use crate::listener::{Door, Listener};
 use crate::mailbox::Mailbox;
 use crate::portals::{Portal, Portals};
 use crate::reactor::{Message, Reactor};
@@ -102,9 +102,8 @@ impl Server {
         // Each image takes a descriptor already.
         raise_descriptor_limit();
         // The cheapest failure first: a port that is taken must not create an image.
-        let sockets =
-            config.portals.iter().map(|at| listener::bind(at.address)).collect::<Result<Vec<_>, _>>()?;
-        let portals = sockets.iter().map(std::net::TcpListener::local_addr).collect::<Result<Vec<_>, _>>()?;
+        let doors = config.portals.iter().map(|at| Door::open(at.address)).collect::<Result<Vec<_>, _>>()?;
+        let portals = doors.iter().map(|door| door.socket.local_addr()).collect::<Result<Vec<_>, _>>()?;
         let state_directory = config.state_directory.as_deref();
         state_directory.map(make_state_directory).transpose()?;
         let trace_directory = config.trace_directory.as_deref();
@@ -157,7 +156,7 @@ impl Server {
         });
         let listener_stop = Arc::new(Mailbox::new()?);
         let listener = Listener {
-            sockets,
+            doors,
             stop: Arc::clone(&listener_stop),
             reactors,
             loads: loads.clone(),

@@ -9,7 +9,6 @@
 
 #![forbid(unsafe_code)]
 
-use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 
@@ -33,44 +32,42 @@ pub fn before_connecting(socket: impl AsFd, to: SocketAddr) {
 }
 
 /// What connections that a listening socket accepts are to have.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Acceptance {
     /// The host's own congestion control, if connections begin without it.
     put_off: Option<String>,
 }
 
 impl Acceptance {
-    /// To be called before connections come: has them begin without pacing, if this host would pace them.
+    /// To be called on a bound socket before it listens: has connections begin without pacing, if this host would pace them.
     ///
     /// Where it may not, they are as they would have been.
-    pub fn prepare(listener: impl AsFd) -> Self {
+    pub fn prepare(bound: impl AsFd) -> Self {
         let prepare = |own: String| {
-            set_tcp_congestion(&listener, UNPACED).ok()?;
+            set_tcp_congestion(&bound, UNPACED).ok()?;
             // Those from other machines are to have it back. If that may not be, nothing is changed.
-            let gives_back = set_tcp_congestion(&listener, &own).is_ok();
-            (gives_back && set_tcp_congestion(&listener, UNPACED).is_ok()).then_some(own)
+            let gives_back = set_tcp_congestion(&bound, &own).is_ok();
+            (gives_back && set_tcp_congestion(&bound, UNPACED).is_ok()).then_some(own)
         };
-        Self { put_off: is_paced(&listener).and_then(prepare) }
+        Self { put_off: is_paced(&bound).and_then(prepare) }
     }
 
-    /// To be called before anything is sent on an accepted connection: one from another machine gets what the host has for it.
-    ///
-    /// # Errors
-    /// The peer's or the own address, or the congestion control, as the system puts it; the connection is not paced.
-    pub fn settle(&self, accepted: impl AsFd) -> io::Result<()> {
-        if self.put_off.is_none() {
-            return Ok(());
+    /// To be called before anything is sent on an accepted connection: one from another machine gets what the host had for it when the
+    /// listening socket was prepared, unless its route has chosen something else.
+    pub fn settle(&self, accepted: impl AsFd) {
+        let Some(own) = &self.put_off else { return };
+        if is_from_elsewhere(&accepted) && tcp_congestion(&accepted).is_ok_and(|name| name == UNPACED) {
+            // It was allowed on the listening socket. Refused after all, the connection is not paced.
+            let _ = set_tcp_congestion(accepted, own);
         }
-        let socket = SockRef::from(&accepted);
-        let (here, there) = (socket.local_addr()?.as_socket(), socket.peer_addr()?.as_socket());
-        let is_from_here =
-            here.zip(there).is_some_and(|(here, there)| are_of_one_machine(here.ip(), there.ip()));
-        if is_from_here { Ok(()) } else { self.give_back(&accepted) }
     }
+}
 
-    fn give_back(&self, accepted: impl AsFd) -> io::Result<()> {
-        self.put_off.as_ref().map_or(Ok(()), |own| Ok(set_tcp_congestion(accepted, own)?))
-    }
+/// A connection that is gone already is not.
+fn is_from_elsewhere(accepted: impl AsFd) -> bool {
+    let socket = SockRef::from(&accepted);
+    let ends = socket.local_addr().and_then(|here| Ok((here.as_socket(), socket.peer_addr()?.as_socket())));
+    matches!(ends, Ok((Some(here), Some(there))) if !are_of_one_machine(here.ip(), there.ip()))
 }
 
 /// The congestion control of a socket, if it paces.
@@ -91,78 +88,85 @@ fn is_own(address: SocketAddr) -> bool {
     }
     // The system chooses a source without sending anything.
     let any: SocketAddr = if address.is_ipv4() { ([0; 4], 0).into() } else { ([0u16; 8], 0).into() };
-    let source = UdpSocket::bind(any).and_then(|socket| {
+    let ends = UdpSocket::bind(any).and_then(|socket| {
         socket.connect(address)?;
-        socket.local_addr()
+        Ok((socket.local_addr()?, socket.peer_addr()?))
     });
-    source.is_ok_and(|source| are_of_one_machine(source.ip(), address.ip()))
+    ends.is_ok_and(|(here, there)| are_of_one_machine(here.ip(), there.ip()))
 }
 
 #[cfg(test)]
 mod tests {
     use std::net::{TcpListener, TcpStream};
 
-    use lunette_skip::skip;
+    use lunette_skip::record_lacking;
     use socket2::{Domain, Socket, Type};
 
     use super::*;
 
-    /// Neither may be there, or allowed: "bbr" is a module that many kernels have not.
-    fn is_available(name: &str) -> bool {
+    /// A socket of a host that has BBR. It may not be there, or not be allowed: "bbr" is a module that many kernels have not loaded.
+    fn paced_socket() -> Option<Socket> {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-        set_tcp_congestion(&socket, name).is_ok()
+        let has_both = [UNPACED, "bbr"].iter().all(|name| set_tcp_congestion(&socket, name).is_ok());
+        if !has_both {
+            record_lacking("this kernel has no BBR, or does not let this user choose it and Reno");
+        }
+        has_both.then_some(socket)
     }
 
-    /// A listener that hands out BBR, as on a host whose default that is.
-    fn listener_with_bbr() -> TcpListener {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        set_tcp_congestion(&listener, "bbr").unwrap();
-        listener
+    /// A prepared listener on an address, and where it listens.
+    fn listener(at: SocketAddr) -> Option<(TcpListener, Acceptance, SocketAddr)> {
+        let socket = paced_socket()?;
+        socket.bind(&at.into()).unwrap();
+        let acceptance = Acceptance::prepare(&socket);
+        assert_eq!(acceptance.put_off.as_deref(), Some("bbr"));
+        socket.listen(1).unwrap();
+        let listener = TcpListener::from(socket);
+        let address = listener.local_addr().unwrap();
+        Some((listener, acceptance, address))
+    }
+
+    /// An address of this machine's that is not a loopback one, if it has any.
+    fn own_address() -> Option<IpAddr> {
+        let own = if_addrs::get_if_addrs().unwrap();
+        own.into_iter().map(|interface| interface.ip()).find(|ip| ip.is_ipv4() && !ip.is_loopback())
     }
 
     #[test]
     fn a_connection_within_the_machine_is_not_paced_at_either_end() {
-        if !is_available("bbr") || !is_available(UNPACED) {
-            skip!("this kernel has no BBR, or does not let this user choose it and Reno");
-        }
-        let listener = listener_with_bbr();
-        let acceptance = Acceptance::prepare(&listener);
-        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-        set_tcp_congestion(&socket, "bbr").unwrap();
-        let to = listener.local_addr().unwrap();
+        let Some((listener, acceptance, to)) = listener(([127, 0, 0, 1], 0).into()) else { return };
+        let socket = paced_socket().unwrap();
         before_connecting(&socket, to);
         socket.connect(&to.into()).unwrap();
         let (accepted, _) = listener.accept().unwrap();
-        acceptance.settle(&accepted).unwrap();
+        acceptance.settle(&accepted);
         assert_eq!(tcp_congestion(&accepted).unwrap(), UNPACED);
         assert_eq!(tcp_congestion(&socket).unwrap(), UNPACED);
     }
 
     #[test]
     fn a_connection_from_elsewhere_gets_what_the_host_has() {
-        if !is_available("bbr") || !is_available(UNPACED) {
-            skip!("this kernel has no BBR, or does not let this user choose it and Reno");
-        }
-        let listener = listener_with_bbr();
-        let acceptance = Acceptance::prepare(&listener);
-        assert_eq!(tcp_congestion(&listener).unwrap(), UNPACED);
-        assert_eq!(acceptance.put_off.as_deref(), Some("bbr"));
-        // No other machine is at hand: who is one is tested below.
-        let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let Some(own) = own_address() else {
+            return record_lacking("this machine has no address but loopback ones");
+        };
+        let Some((listener, acceptance, to)) = listener(([0; 4], 0).into()) else { return };
+        // From one address of this machine to another one, which is as from another machine by what the addresses tell.
+        let client = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        client.bind(&SocketAddr::new(own, 0).into()).unwrap();
+        client.connect(&SocketAddr::new([127, 0, 0, 1].into(), to.port()).into()).unwrap();
         let (accepted, _) = listener.accept().unwrap();
         assert_eq!(tcp_congestion(&accepted).unwrap(), UNPACED);
-        acceptance.give_back(&accepted).unwrap();
+        acceptance.settle(&accepted);
         assert_eq!(tcp_congestion(&accepted).unwrap(), "bbr");
     }
 
     #[test]
     fn what_does_not_pace_is_left_as_it_is() {
-        if !is_available(UNPACED) {
-            skip!("this system does not let this user choose Reno");
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        if set_tcp_congestion(&socket, UNPACED).is_err() {
+            return record_lacking("this system does not let this user choose Reno");
         }
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        set_tcp_congestion(&listener, UNPACED).unwrap();
-        assert_eq!(Acceptance::prepare(&listener).put_off, None);
+        assert_eq!(Acceptance::prepare(&socket).put_off, None);
     }
 
     #[test]
@@ -173,8 +177,14 @@ mod tests {
         assert!(same("192.0.2.1", "192.0.2.1") && same("2001:db8::1", "2001:db8::1"));
         assert!(same("::ffff:127.0.0.1", "::ffff:127.0.0.1"));
         assert!(!same("192.0.2.1", "192.0.2.2") && !same("2001:db8::1", "2001:db8::2"));
-        assert!(is_own("127.0.0.9:3260".parse().unwrap()) && is_own("[::1]:3260".parse().unwrap()));
+    }
+
+    #[test]
+    fn own_addresses_are_known() {
+        let is_own_text = |text: &str| is_own(text.parse().unwrap());
+        assert!(is_own_text("127.0.0.9:3260") && is_own_text("[::1]:3260") && is_own_text("0.0.0.0:3260"));
         // Documentation addresses (RFC 5737) are nobody's.
-        assert!(!is_own("192.0.2.77:3260".parse().unwrap()));
+        assert!(!is_own_text("192.0.2.77:3260"));
+        assert!(own_address().is_none_or(|own| is_own(SocketAddr::new(own, 3260))));
     }
 }

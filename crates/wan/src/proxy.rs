@@ -266,7 +266,7 @@ impl Door {
     fn serve(&self, near: TcpStream) -> io::Result<()> {
         near.set_nonblocking(false)?;
         near.set_nodelay(true)?;
-        self.acceptance.settle(&near)?;
+        self.acceptance.settle(&near);
         let [(up_sender, up), (down_sender, down)] = [channel(), channel()];
         let parcels = [up_sender, down_sender].map(|sender| Arc::new(Parcel::new(sender)));
         let connection = Arc::new(Connection { near, far: OnceLock::new(), parcels });

@@ -163,9 +163,7 @@ impl Server {
             }
             match self.listener.accept() {
                 Ok((socket, _)) => {
-                    if let Err(error) = self.acceptance.settle(&socket) {
-                        tracing::debug!(%error, "the host's congestion control cannot be given back; Reno serves instead");
-                    }
+                    self.acceptance.settle(&socket);
                     Self::begin(state, socket);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
