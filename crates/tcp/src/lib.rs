@@ -97,7 +97,7 @@ fn is_own(address: SocketAddr) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{TcpListener, TcpStream};
+    use std::net::TcpListener;
 
     use lunette_skip::record_lacking;
     use socket2::{Domain, Socket, Type};
