@@ -1,4 +1,4 @@
-//! Short reads, and writes that lie whole in the scratch buffer, that need not wait for anything: carried out and answered as
+//! Short reads, and writes whose data is here as soon as their PDU is, that need not wait for anything: carried out and answered as
 //! soon as their PDU has come.
 //!
 //! The session and the device server have their say in them as in all others. What is left out is what a command needs that outlives

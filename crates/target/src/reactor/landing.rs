@@ -11,7 +11,6 @@ use lunette_wire::frame::{Frame, padding};
 use lunette_wire::initiator::{ScsiCommand, ScsiDataOut};
 use lunette_wire::{Bhs, DecodeError, InitiatorPdu, InitiatorTaskTag, Opcode};
 
-use super::at_once::Unparsed;
 use super::connection::{Disconnect, Stage};
 use super::cut_through::{Part, SEGMENT_BYTES_MIN};
 use super::receive::{Arrived, LOGIN_DATA_MAX};
@@ -252,7 +251,6 @@ impl Reactor {
 
     /// A landing is complete: its digest is checked where its data lies.
     pub(super) fn landed(&mut self, index: usize, mut landing: Landing) -> Result<(), Disconnect> {
-        self.unparsed = Unparsed::default();
         let length = landing.frame.data_length;
         let intact = match landing.waiting_room.take() {
             Some(buffer) => self.leave_waiting_room(index, &mut landing, &buffer[..length]),

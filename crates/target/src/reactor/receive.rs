@@ -257,6 +257,7 @@ impl Reactor {
             if let Some(mut landing) = receiver.landing.take() {
                 bytes = self.continue_landing(index, &mut landing, bytes);
                 if landing.is_complete() {
+                    self.unparsed = Unparsed::of(bytes);
                     self.landed(index, *landing)?;
                     continue;
                 }

@@ -92,10 +92,16 @@ impl Reactor {
         intact: bool,
     ) {
         let mut is_alone = false;
+        // Of each read of a busy socket the last PDU is cut. If it took the long way, all of the next read would go behind it.
+        let bytes_here = match &data {
+            Arrived::Bytes(bytes) => Some(*bytes),
+            Arrived::Command(buffer) => buffer.get(..data_segment_length(bhs) as usize),
+            Arrived::Placed => None,
+        };
         if is_short_command(bhs)
             && intact
             && ahs.is_empty()
-            && let Arrived::Bytes(bytes) = data
+            && let Some(bytes) = bytes_here
             && let Ok(pdu) = ScsiCommand::decode(bhs)
         {
             match self.end_at_once((connection, index, cid), (bhs, &pdu), bytes) {
