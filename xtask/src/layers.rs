@@ -54,6 +54,7 @@ const RULES: &[Rule] = &[
             "lunette-wire",
             "lunette-tcp",
             "lunette-cases",
+            "lunette-skip",
         ],
         pure: false,
     },

@@ -159,3 +159,23 @@ impl Wire {
         SockRef::from(&self.stream).peer_addr().ok().and_then(|address| address.as_socket())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use lunette_skip::record_lacking;
+    use rustix::net::sockopt::tcp_congestion;
+
+    use super::*;
+
+    #[test]
+    fn a_connection_within_the_machine_is_not_paced() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        if !tcp_congestion(&listener).unwrap().starts_with("bbr") {
+            return record_lacking("the congestion control of this host is not BBR");
+        }
+        let stream = connect_to(listener.local_addr().unwrap(), Duration::from_secs(30)).unwrap();
+        assert_eq!(tcp_congestion(&stream).unwrap(), "reno");
+    }
+}

@@ -153,3 +153,71 @@ impl Drop for Listener {
         info!("no longer accepting connections");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use lunette_skip::record_lacking;
+    use rustix::event::Timespec;
+    use rustix::net::sockopt::tcp_congestion;
+
+    use super::*;
+    use crate::portals::own_addresses;
+
+    /// The congestion control that this host gives, if it is one that paces.
+    fn pace_of_host() -> Option<String> {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        let own = tcp_congestion(&socket).unwrap();
+        if !own.starts_with("bbr") {
+            record_lacking("the congestion control of this host is not BBR");
+        }
+        own.starts_with("bbr").then_some(own)
+    }
+
+    /// What a connection has, from one address to another, when it comes to a reactor.
+    fn handed_on(from: IpAddr, portal: IpAddr, to: IpAddr) -> String {
+        let door = Door::open(SocketAddr::new(portal, 0)).unwrap();
+        let port = door.socket.local_addr().unwrap().port();
+        let (stop, reactor) = (Arc::new(Mailbox::new().unwrap()), Arc::new(Mailbox::new().unwrap()));
+        let listener = Listener {
+            doors: vec![door],
+            stop: Arc::clone(&stop),
+            reactors: vec![Arc::clone(&reactor)],
+            loads: vec![Arc::default()],
+            connections_max: 1,
+        };
+        let thread = listener.spawn().unwrap();
+        let client = Socket::new(Domain::for_address(SocketAddr::new(to, port)), Type::STREAM, None).unwrap();
+        client.bind(&SocketAddr::new(from, 0).into()).unwrap();
+        client.connect(&SocketAddr::new(to, port).into()).unwrap();
+        let wait = Timespec::try_from(Duration::from_secs(30)).unwrap();
+        poll(&mut [PollFd::new(&reactor, PollFlags::IN)], Some(&wait)).unwrap();
+        let mut messages = reactor.take();
+        let Some(Message::Connection { socket, .. }) = messages.pop() else { panic!("no connection came") };
+        stop.send(());
+        thread.join().unwrap();
+        tcp_congestion(&socket).unwrap()
+    }
+
+    #[test]
+    fn a_connection_within_the_machine_is_not_paced() {
+        if pace_of_host().is_none() {
+            return;
+        }
+        let here = IpAddr::from([127, 0, 0, 1]);
+        assert_eq!(handed_on(here, here, here), "reno");
+    }
+
+    #[test]
+    fn a_connection_from_elsewhere_has_what_the_host_gives() {
+        let Some(own) = pace_of_host() else { return };
+        let addresses = own_addresses().unwrap();
+        let elsewhere = addresses.iter().map(SocketAddr::ip).find(|ip| ip.is_ipv4() && !ip.is_loopback());
+        let Some(elsewhere) = elsewhere else {
+            return record_lacking("this machine has no address but loopback ones");
+        };
+        // By what the addresses tell, from another machine.
+        assert_eq!(handed_on(elsewhere, [0; 4].into(), [127, 0, 0, 1].into()), own);
+    }
+}

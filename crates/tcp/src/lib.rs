@@ -32,24 +32,24 @@ pub fn before_connecting(socket: impl AsFd, to: SocketAddr) {
 }
 
 /// What connections that a listening socket accepts are to have.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Acceptance {
     /// The host's own congestion control, if connections begin without it.
     put_off: Option<String>,
 }
 
 impl Acceptance {
-    /// To be called on a bound socket before it listens: has connections begin without pacing, if this host would pace them.
+    /// To be called before connections come, best before the socket listens: has them begin without pacing, if this host would pace them.
     ///
     /// Where it may not, they are as they would have been.
-    pub fn prepare(bound: impl AsFd) -> Self {
+    pub fn prepare(listener: impl AsFd) -> Self {
         let prepare = |own: String| {
-            set_tcp_congestion(&bound, UNPACED).ok()?;
+            set_tcp_congestion(&listener, UNPACED).ok()?;
             // Those from other machines are to have it back. If that may not be, nothing is changed.
-            let gives_back = set_tcp_congestion(&bound, &own).is_ok();
-            (gives_back && set_tcp_congestion(&bound, UNPACED).is_ok()).then_some(own)
+            let gives_back = set_tcp_congestion(&listener, &own).is_ok();
+            (gives_back && set_tcp_congestion(&listener, UNPACED).is_ok()).then_some(own)
         };
-        Self { put_off: is_paced(&bound).and_then(prepare) }
+        Self { put_off: is_paced(&listener).and_then(prepare) }
     }
 
     /// To be called before anything is sent on an accepted connection: one from another machine gets what the host had for it when the
