@@ -20,7 +20,7 @@ const BATCHES: usize = 30;
 const COMMANDS_MAX: u64 = 60;
 /// Of the unit, so that writes and reads meet.
 const SPAN_BLOCKS: usize = 256;
-/// Answered at once, as far as they lie whole in what one read of the socket brings.
+/// Answered at once, those that a read of the socket cuts as well.
 const SHORT_BLOCKS_MAX: u64 = 32;
 const DISK_BLOCKS: u64 = (8 << 20) / BLOCK_BYTES as u64;
 
