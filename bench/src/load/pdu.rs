@@ -2,8 +2,7 @@
 //! generator has no use for what it reads (RFC 7143, 11.1, 13.1).
 
 use anyhow::{Result, bail, ensure};
-use crc_fast::{CrcAlgorithm, Digest};
-use lunette_wire::digest::{DIGEST_LENGTH, crc32c};
+use lunette_wire::digest::{Crc32c, DIGEST_LENGTH, crc32c};
 use lunette_wire::frame::{Digests, Frame};
 use lunette_wire::{BHS_LENGTH, Bhs, Opcode};
 
@@ -37,7 +36,7 @@ struct Segment {
     /// Data and padding.
     left: usize,
     is_kept: bool,
-    checksum: Option<Digest>,
+    checksum: Option<Crc32c>,
     tail: [u8; DIGEST_LENGTH],
     tail_left: usize,
 }
@@ -104,8 +103,7 @@ impl Inbox {
             return Ok(None);
         }
         if let Some(checksum) = segment.checksum {
-            // 32 bits by construction of the algorithm.
-            ensure!((checksum.finalize() as u32).to_le_bytes() == segment.tail, "wrong data digest");
+            ensure!(checksum.bytes() == segment.tail, "wrong data digest");
         }
         self.head_filled = 0;
         let Some(bhs) = self.head.first_chunk::<BHS_LENGTH>() else { bail!("no header") };
@@ -132,7 +130,7 @@ impl Inbox {
             data_length: frame.data_length as u32,
             left: frame.data_length + frame.padding(),
             is_kept: Opcode::from_byte(bhs[0]) != Some(Opcode::ScsiDataIn),
-            checksum: (frame.data_digest_length > 0).then(|| Digest::new(CrcAlgorithm::Crc32Iscsi)),
+            checksum: (frame.data_digest_length > 0).then(Crc32c::default),
             tail: [0; DIGEST_LENGTH],
             tail_left: frame.data_digest_length,
         }))
