@@ -75,7 +75,8 @@ impl Side {
             Self::Lunette | Self::Plain | Self::OnFile => true,
             Self::Awake => workload.depth == 1,
             Self::Sendfile | Self::Stream => {
-                workload.read_percent == 100 && workload.block_bytes == 512 * KIB
+                // Who asks the one that knows no iSCSI throws the bytes away.
+                workload.read_percent == 100 && workload.block_bytes == 512 * KIB && !workload.takes
             }
         }
     }
@@ -120,8 +121,12 @@ struct Run {
 }
 
 fn compare(stand: &Stand<'_>, title: &str, lunette: &Target, yardsticks: &Yardsticks) -> Result<Section> {
-    let workloads: Vec<Workload> =
-        Workload::compared().into_iter().filter(|workload| stand.wants(&workload.title())).collect();
+    let thrown_away = Workload::compared().into_iter().filter_map(Workload::thrown_away);
+    let workloads: Vec<Workload> = Workload::compared()
+        .into_iter()
+        .chain(thrown_away)
+        .filter(|workload| stand.wants(&row_title(workload)))
+        .collect();
     let run = |row: usize, side: usize| -> Result<Option<Run>> {
         let (workload, side) = (&workloads[row], SIDES[side]);
         if !side.is_asked(workload) {
@@ -154,6 +159,11 @@ fn compare(stand: &Stand<'_>, title: &str, lunette: &Target, yardsticks: &Yardst
     Ok(section)
 }
 
+fn row_title(workload: &Workload) -> String {
+    let manner = if workload.takes { "" } else { ", thrown away" };
+    format!("{}{manner}", workload.title())
+}
+
 /// `sides` in the order of [`SIDES`]; without a run where one was not asked.
 fn row(workload: &Workload, sides: &[Vec<Run>]) -> Row {
     let unit = Unit::of_rate(workload.block_bytes);
@@ -171,7 +181,7 @@ fn row(workload: &Workload, sides: &[Vec<Run>]) -> Row {
         Figure::ratio(name, &processor(Side::Lunette), &processor(side)).map(|figure| figure.with_bar(bar))
     };
     Row::new(
-        workload.title(),
+        row_title(workload),
         [
             rate("Lunette", Side::Lunette),
             rate("floor", Side::Plain),
@@ -199,12 +209,13 @@ fn digests(stand: &Stand<'_>, store: &str, lunette: &Target) -> Result<Section> 
         Workload::write(512 * KIB, 8),
     ]
     .into_iter()
+    .map(Workload::taken)
     .filter(|workload| stand.wants(&format!("digests {}", workload.title())))
     .collect();
     let samples = interleave(stand.rounds(), plain.len(), 3, |row, side| {
         let workload = match side {
-            0 => plain[row].clone(),
-            1 => Workload { takes: true, ..plain[row].clone() },
+            0 => Workload { takes: false, ..plain[row].clone() },
+            1 => plain[row].clone(),
             _ => Workload { digests: true, ..plain[row].clone() },
         };
         lunette.load(stand, &workload, stand.until())
@@ -242,6 +253,7 @@ mod tests {
         assert!(!asked(Side::Awake, Workload::read(4 * KIB, 32)));
         for side in [Side::Sendfile, Side::Stream] {
             assert!(asked(side, Workload::read(512 * KIB, 8)) && asked(side, Workload::read(512 * KIB, 32)));
+            assert!(!asked(side, Workload::read(512 * KIB, 8).taken()));
             assert!(!asked(side, Workload::write(512 * KIB, 8)) && !asked(side, Workload::read(4 * KIB, 32)));
         }
     }

@@ -17,6 +17,9 @@ const LIMIT: Duration = Duration::from_secs(300);
 
 const KIB: u64 = 1 << 10;
 
+/// From here on the generator throws reads away unless it is asked to take them: `DISCARD_MEAN_BYTES` in `bench/src/load/worker.rs`.
+const DISCARD_BYTES: u64 = 64 * KIB;
+
 /// What a generator does. The default is one session with one 4-KiB read at a time, in random order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Workload {
@@ -29,7 +32,7 @@ pub(crate) struct Workload {
     pub(crate) connections: u32,
     /// Header and data digests.
     pub(crate) digests: bool,
-    /// Long reads are taken into memory, and not thrown away in the kernel.
+    /// Long reads are taken into memory, as an initiator has to, and not thrown away in the kernel.
     pub(crate) takes: bool,
     /// SYNCHRONIZE CACHE after so many writes; 0 is never.
     pub(crate) flush_every: u32,
@@ -95,6 +98,17 @@ impl Workload {
             Self::read(512 * KIB, 32),
             Self::write(512 * KIB, 32),
         ]
+        .map(Self::taken)
+    }
+
+    /// The same, with what is read taken into memory.
+    pub(crate) fn taken(self) -> Self {
+        Self { takes: true, ..self }
+    }
+
+    /// The same, with what is read thrown away; `None` where the generator does not.
+    pub(crate) fn thrown_away(self) -> Option<Self> {
+        (self.read_percent > 0 && self.block_bytes >= DISCARD_BYTES).then_some(Self { takes: false, ..self })
     }
 
     /// "4 KiB random read, depth 32".
