@@ -69,6 +69,7 @@ const RULES: &[Rule] = &[
             "lunette-scsi",
             "lunette-wire",
             "lunette-block",
+            "lunette-tcp",
             "lunette-cases",
             "lunette-skip",
         ],

@@ -9,11 +9,12 @@
 
 #![forbid(unsafe_code)]
 
+use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 
 use rustix::net::sockopt::{set_tcp_congestion, tcp_congestion};
-use socket2::SockRef;
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 /// What every Linux has, lets every user choose, and does not pace.
 const UNPACED: &str = "reno";
@@ -29,6 +30,16 @@ pub fn before_connecting(socket: impl AsFd, to: SocketAddr) {
         // Refused where an administrator allows only others: it is paced then, which is slower and not wrong.
         let _ = set_tcp_congestion(&socket, UNPACED);
     }
+}
+
+/// The congestion control that a connection to `to` has which was prepared so, for who tells of it. Nothing is sent.
+///
+/// # Errors
+/// There is no socket of that family, or the kernel does not tell.
+pub fn congestion_control_to(to: SocketAddr) -> io::Result<String> {
+    let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))?;
+    before_connecting(&socket, to);
+    Ok(tcp_congestion(&socket)?)
 }
 
 /// What connections that a listening socket accepts are to have.
@@ -99,10 +110,8 @@ fn is_own(address: SocketAddr) -> bool {
 mod tests {
     use std::net::TcpListener;
 
-    use lunette_skip::record_lacking;
-    use socket2::{Domain, Socket, Type};
-
     use super::*;
+    use lunette_skip::record_lacking;
 
     /// A socket of a host that has BBR. It may not be there, or not be allowed: "bbr" is a module that many kernels have not loaded.
     fn paced_socket() -> Option<Socket> {
@@ -142,6 +151,7 @@ mod tests {
         acceptance.settle(&accepted);
         assert_eq!(tcp_congestion(&accepted).unwrap(), UNPACED);
         assert_eq!(tcp_congestion(&socket).unwrap(), UNPACED);
+        assert!(!congestion_control_to(to).unwrap().starts_with(PACED_PREFIX), "what is told of it");
     }
 
     #[test]

@@ -288,11 +288,11 @@ impl Site {
         SocketAddr::from((FAR.ipv4, port))
     }
 
-    /// TCP's congestion control at the near end; the far one's is the same.
+    /// TCP's congestion control at the near end, or on the way to a proxy; the far one's is the same.
     pub(crate) fn congestion_control(&self) -> Result<String, LabError> {
         let name = match &self.way {
             Way::Emulated(emulator) => emulator.near().within(congestion_control),
-            Way::Proxied { .. } => congestion_control(),
+            Way::Proxied { proxy, .. } => lunette_tcp::congestion_control_to(proxy.address()),
         };
         name.map_err(LabError::system("the name of the congestion control"))
     }
