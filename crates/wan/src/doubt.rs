@@ -17,6 +17,9 @@ const PACKETS_MIN: u64 = 20;
 /// Nor does it that fewer took longer than on the link: some turns are no stream.
 const OUTPACED_MIN: u64 = 1000;
 
+/// Where more of one direction's packets did than this share of them, what came is what this machine lets through.
+pub const OUTPACED_SHARE: f64 = 0.5;
+
 /// Why figures are this machine's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Doubt {
@@ -24,7 +27,7 @@ pub enum Doubt {
     Lost(u64),
     /// More than half of one direction's packets, so many in a hundred, took longer than on the link.
     Outpaced {
-        /// Rounded down.
+        /// Rounded.
         percent: u64,
     },
     /// Half of the packets were so late, there and back.
@@ -75,6 +78,14 @@ impl Keeping {
         }
     }
 
+    /// The share of one direction's packets that took this machine longer than the link, of the direction that had more of them; 0
+    /// where they were so few that it says nothing.
+    #[must_use]
+    pub fn outpaced_share(&self) -> f64 {
+        let ways = self.outpaced.iter().filter(|way| way.packets >= OUTPACED_MIN);
+        ways.map(|way| way.packets as f64 / way.of.max(1) as f64).fold(0.0, f64::max)
+    }
+
     /// Whether this machine kept up with the link, for whoever measures over it.
     #[must_use]
     pub fn doubt(&self, link: &Link) -> Option<Doubt> {
@@ -82,9 +93,9 @@ impl Keeping {
             return Some(Doubt::Lost(self.overrun));
         }
         // Each by itself: a direction with few packets says nothing of the other.
-        let is_slow = |way: &&Outpaced| way.packets >= OUTPACED_MIN && way.packets * 2 > way.of;
-        if let Some(Outpaced { packets, of }) = self.outpaced.iter().find(is_slow) {
-            return Some(Doubt::Outpaced { percent: packets * 100 / of.max(&1) });
+        let outpaced = self.outpaced_share();
+        if outpaced > OUTPACED_SHARE {
+            return Some(Doubt::Outpaced { percent: (outpaced * 100.0).round() as u64 });
         }
         let late = self.lateness_median + self.intake_lateness_median;
         let tolerance = ROUND_TRIP_TOLERANCE.max(link.round_trip() / 50);

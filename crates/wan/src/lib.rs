@@ -34,7 +34,7 @@ pub use accuracy::{Ceiling, Figure, Means, Verdict, ceiling, measure};
 pub use bulk::Bulk;
 pub use connections::{TcpConnection, tcp_connections};
 pub use direction::Statistics;
-pub use doubt::Doubt;
+pub use doubt::{Doubt, OUTPACED_SHARE};
 pub use emulator::{Emulator, End, FAR, NEAR};
 pub use error::WanError;
 pub use inhabitants::inhabitants;

@@ -172,6 +172,7 @@ fn result(
     let late_us = middle(&|run| run.keeping.lateness_median.as_micros() as f64) as u64;
     let packets = |of: fn(&Run) -> u64| middle(&|run| of(run) as f64) as u64;
     let overrun = packets(|run| run.keeping.overrun);
+    let outpaced = middle(&|run| run.keeping.outpaced_share());
     let keepings: Vec<Keeping> = runs.iter().map(|run| run.keeping).collect();
     let (lost, dropped) = (packets(|run| run.keeping.lost), packets(|run| run.keeping.dropped));
     let cached = runs.iter().filter_map(|run| run.cached).reduce(f64::max);
@@ -223,6 +224,7 @@ fn result(
         echo_stolen,
         late_us,
         overrun,
+        outpaced,
         lost,
         dropped,
         times,

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use lunette_wan::OUTPACED_SHARE;
 use lunette_workload::model::{Limit, in_turns};
 
 use super::probe::{CommandTurn, HELD_UP, ORDER_CARRIES, STOOD_STILL, WINDOWS_CARRY};
@@ -170,6 +171,7 @@ impl CellResult {
                     limit == Limit::Window
                         && !self.has_busy_machine()
                         && self.overrun + self.lost + self.dropped == 0
+                        && self.outpaced <= OUTPACED_SHARE
                         && self.lost_to_others() <= self.lost_at_ends(model, turn)
                 };
                 let ends = turn.filter(is_only).and_then(|turn| self.ends(model, turn));
@@ -382,6 +384,12 @@ impl CellResult {
         if self.overrun > 0 {
             reasons.push(format!("{} packets were lost here and not on the link", self.overrun));
         }
+        if self.outpaced > OUTPACED_SHARE {
+            reasons.push(format!(
+                "{:.0} % of the packets of one direction took this machine longer than the line",
+                self.outpaced * 100.0
+            ));
+        }
         let late = self.late_us as f64 / 1e6;
         reasons.extend(turn.and_then(|turn| self.worked(limit, model, turn)));
         if let Some(turn) = turn.filter(|_| self.late_us > 0) {
@@ -503,6 +511,7 @@ mod tests {
             (&|cell| cell.busiest = 0.97, "one thread had 97 % of a processor"),
             (&|cell| cell.loaded = 0.95, "one thread ran or waited for a processor for 95 % of the time"),
             (&|cell| cell.overrun = 3, "3 packets were lost here"),
+            (&|cell| cell.outpaced = 0.61, "61 % of the packets of one direction took this machine longer"),
         ] {
             let (limit, machine) = judged(change, Some("store"));
             assert!(
@@ -582,6 +591,8 @@ mod tests {
         assert_eq!(judged(90.0, 100, &|cell| cell.idle = 0.1).0, "machine");
         // What was lost is told, and a full line has no room for that excuse.
         assert_eq!(judged(90.0, 100, &|cell| cell.overrun = 1).0, "machine");
+        assert_eq!(judged(90.0, 100, &|cell| cell.outpaced = 0.6).0, "machine");
+        assert_eq!(judged(90.0, 100, &|cell| cell.outpaced = 0.4).0, "ends");
         assert_eq!(judged(90.0, 100, &|cell| cell.lost = 1).0, "unexplained");
         // Packets that were late as well are not needed for it.
         assert_eq!(judged(90.0, 100, &|cell| cell.late_us = 100).0, "ends");

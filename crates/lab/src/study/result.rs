@@ -172,6 +172,10 @@ pub struct CellResult {
     /// Packets that were lost because this machine was too slow.
     #[serde(default)]
     pub overrun: u64,
+    /// The share of one direction's packets that took this machine longer than the line, of the direction that had more of them; 0 of few
+    /// packets ([`lunette_wan::Keeping::outpaced_share`]).
+    #[serde(default)]
+    pub outpaced: f64,
     /// Packets that were lost on the line, as its description has it.
     #[serde(default)]
     pub lost: u64,
@@ -252,6 +256,7 @@ impl CellResult {
             echo_stolen: 0.0,
             late_us: 0,
             overrun: 0,
+            outpaced: 0.0,
             lost: 0,
             dropped: 0,
             machine: None,
