@@ -125,8 +125,8 @@ const RULES: &[Rule] = &[
         ],
         pure: false,
     },
-    // The generator must not share the code that it measures, but for the layout of PDUs, the hashes of CHAP and what is
-    // set on sockets; its tests start the target by the harness.
+    // The generator must not share the code that it measures, but for the layout of PDUs, digests, the hashes of CHAP and
+    // what is set on sockets; its tests start the target by the harness.
     Rule {
         package: "lunette-bench",
         may_use: &["lunette-iscsi", "lunette-wire", "lunette-tcp", "lunette-tests"],

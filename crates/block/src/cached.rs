@@ -13,9 +13,6 @@ use rustix::io::{Errno, retry_on_intr};
 use crate::error::{ErrorClass, classify};
 use crate::volume::Volume;
 
-/// What is copied from a mapping at a time: half of a first-level cache, so that it is still there for who looks at it.
-const MAPPED_PIECE_BYTES: usize = 16 << 10;
-
 /// A range of a volume that the page cache has.
 #[derive(Debug)]
 pub struct CachedRange {
@@ -60,33 +57,15 @@ impl CachedRange {
         }
     }
 
-    /// Reads the bytes from `start` on, counted from the range's first, for somebody who has to look at them before they are sent: he is
-    /// given them in their order, while the processor's cache has them. They are within the length that was asked for.
+    /// Reads the bytes from `start` on, counted from the range's first, for somebody who has to look at them before they are sent. They
+    /// are within the length that was asked for.
     ///
     /// # Errors
     /// [`SendError::Store`].
-    pub fn read(&self, start: u32, bytes: &mut [u8], mut look: impl FnMut(&[u8])) -> Result<(), SendError> {
-        let begin = self.offset + u64::from(start);
-        let mut filled = 0;
-        for piece in bytes.chunks_mut(MAPPED_PIECE_BYTES) {
-            if !self.volume.store().read_mapped(begin + filled as u64, piece) {
-                break;
-            }
-            look(piece);
-            filled += piece.len();
-        }
-        let rest = &mut bytes[filled..];
-        self.read_by_calls(begin + filled as u64, rest)?;
-        if !rest.is_empty() {
-            look(rest);
-        }
-        Ok(())
-    }
-
-    fn read_by_calls(&self, begin: u64, bytes: &mut [u8]) -> Result<(), SendError> {
+    pub fn read(&self, start: u32, bytes: &mut [u8]) -> Result<(), SendError> {
         let mut filled = 0;
         while filled < bytes.len() {
-            let offset = begin + filled as u64;
+            let offset = self.offset + u64::from(start) + filled as u64;
             let read = || retry_on_intr(|| rustix::io::pread(&*self.file, &mut bytes[filled..], offset));
             match self.volume.uncopied().watch(read) {
                 Ok(0) => return Err(self.cut()),
@@ -184,53 +163,6 @@ mod tests {
         cached.close().unwrap();
         assert!(cached.cached(0, 512).is_none(), "a closed volume offers nothing");
         assert!(volume(&path, EngineKind::Sync).cached(0, 512).is_none(), "this engine reads");
-    }
-
-    #[test]
-    fn what_is_read_was_looked_at_in_its_order_with_and_without_a_mapping() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("image");
-        std::fs::write(&path, pattern()).unwrap();
-        let volume = volume(&path, EngineKind::Threads);
-        let Some(range) = offered(&volume, 512) else { return };
-        for (start, end) in [(0, LENGTH), (0, 1), (100, LENGTH - 7), (100, 100 + MAPPED_PIECE_BYTES), (5, 5)]
-        {
-            for by_calls in [false, true] {
-                let (mut bytes, mut seen) = (vec![0; end - start], Vec::new());
-                if by_calls {
-                    range.read_by_calls(512 + start as u64, &mut bytes).unwrap();
-                    seen.clone_from(&bytes);
-                } else {
-                    range.read(start as u32, &mut bytes, |piece| seen.extend_from_slice(piece)).unwrap();
-                }
-                assert!(bytes == pattern()[512 + start..512 + end], "{start} to {end}, by calls: {by_calls}");
-                assert!(seen == bytes, "{start} to {end}");
-            }
-        }
-    }
-
-    #[test]
-    fn what_is_read_of_a_file_that_became_shorter_is_an_error_and_nothing_is_offered_any_more() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("image");
-        std::fs::write(&path, pattern()).unwrap();
-        let volume = volume(&path, EngineKind::Threads);
-        let Some(range) = offered(&volume, 0) else { return };
-        let mut bytes = vec![0; LENGTH];
-        range.read(0, &mut bytes, |_| ()).unwrap();
-        // Longer than the file's end is believed, which is in the middle of a page, and of a piece, then.
-        OpenOptions::new()
-            .write(true)
-            .open(&path)
-            .unwrap()
-            .set_len(MAPPED_PIECE_BYTES as u64 + 5000)
-            .unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(1));
-        let mut seen = 0;
-        let error = range.read(0, &mut bytes, |piece| seen += piece.len()).unwrap_err();
-        assert!(matches!(&error, SendError::Store(_)), "{error}");
-        assert!(seen <= MAPPED_PIECE_BYTES, "{seen} bytes were looked at, which are not all there");
-        assert!(volume.cached(0, 4096).is_none());
     }
 
     #[test]

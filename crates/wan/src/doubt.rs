@@ -83,7 +83,7 @@ impl Keeping {
     #[must_use]
     pub fn outpaced_share(&self) -> f64 {
         let ways = self.outpaced.iter().filter(|way| way.packets >= OUTPACED_MIN);
-        ways.map(|way| way.packets as f64 / way.of.max(1) as f64).fold(0.0, f64::max)
+        ways.map(|way| (way.packets as f64 / way.of.max(1) as f64).min(1.0)).fold(0.0, f64::max)
     }
 
     /// Whether this machine kept up with the link, for whoever measures over it.

@@ -74,10 +74,9 @@ impl Side {
         match self {
             Self::Lunette | Self::Plain | Self::OnFile => true,
             Self::Awake => workload.depth == 1,
-            Self::Sendfile | Self::Stream => {
-                // Who asks the one that knows no iSCSI throws the bytes away.
-                workload.read_percent == 100 && workload.block_bytes == 512 * KIB && !workload.takes
-            }
+            Self::Sendfile => workload.read_percent == 100 && workload.block_bytes == 512 * KIB,
+            // Who asks it throws the bytes away.
+            Self::Stream => Self::Sendfile.is_asked(workload) && !workload.takes,
         }
     }
 }
@@ -121,12 +120,8 @@ struct Run {
 }
 
 fn compare(stand: &Stand<'_>, title: &str, lunette: &Target, yardsticks: &Yardsticks) -> Result<Section> {
-    let thrown_away = Workload::compared().into_iter().filter_map(Workload::thrown_away);
-    let workloads: Vec<Workload> = Workload::compared()
-        .into_iter()
-        .chain(thrown_away)
-        .filter(|workload| stand.wants(&row_title(workload)))
-        .collect();
+    let mut workloads = rows();
+    workloads.retain(|workload| stand.wants(&row_title(workload)));
     let run = |row: usize, side: usize| -> Result<Option<Run>> {
         let (workload, side) = (&workloads[row], SIDES[side]);
         if !side.is_asked(workload) {
@@ -157,6 +152,12 @@ fn compare(stand: &Stand<'_>, title: &str, lunette: &Target, yardsticks: &Yardst
         section.rows.push(row(workload, &sides));
     }
     Ok(section)
+}
+
+/// What an initiator takes, and the long ones of it thrown away as well.
+fn rows() -> Vec<Workload> {
+    let thrown_away = Workload::compared().into_iter().filter_map(Workload::thrown_away);
+    Workload::compared().into_iter().chain(thrown_away).collect()
 }
 
 fn row_title(workload: &Workload) -> String {
@@ -253,9 +254,19 @@ mod tests {
         assert!(!asked(Side::Awake, Workload::read(4 * KIB, 32)));
         for side in [Side::Sendfile, Side::Stream] {
             assert!(asked(side, Workload::read(512 * KIB, 8)) && asked(side, Workload::read(512 * KIB, 32)));
-            assert!(!asked(side, Workload::read(512 * KIB, 8).taken()));
             assert!(!asked(side, Workload::write(512 * KIB, 8)) && !asked(side, Workload::read(4 * KIB, 32)));
         }
+        let taken = || Workload::read(512 * KIB, 8).taken();
+        assert!(asked(Side::Sendfile, taken()) && !asked(Side::Stream, taken()));
+    }
+
+    #[test]
+    fn each_row_has_a_title_of_its_own() {
+        let mut titles: Vec<String> = rows().iter().map(row_title).collect();
+        let thrown_away = titles.iter().filter(|title| title.ends_with(", thrown away")).count();
+        titles.sort();
+        titles.dedup();
+        assert_eq!((titles.len(), thrown_away), (15, 3), "{titles:?}");
     }
 
     fn runs(rate: f64, processor_us: f64) -> Vec<Run> {

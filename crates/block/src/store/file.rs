@@ -290,10 +290,6 @@ impl Store for FileStore {
         self.file.read_cached(offset, buffer)
     }
 
-    fn read_mapped(&self, offset: u64, buffer: &mut [u8]) -> bool {
-        self.file.read_mapped(offset, buffer)
-    }
-
     fn cached_file(&self, offset: u64, length: u64) -> Option<Arc<OwnedFd>> {
         self.file.cached_file(offset, length)
     }

@@ -139,7 +139,11 @@ impl KernelFile {
         if self.direct.is_some() || self.nowait_refused.load(Ordering::Relaxed) {
             return Ok(0);
         }
-        if self.read_mapped(offset, buffer) {
+        // Behind a cut a mapping has zeroes up to the end of the page.
+        let is_whole = |mapping: &Mapping, read: &[u8]| {
+            !mapping.may_be_cut(offset, read) || self.check_end(offset + read.len() as u64).is_ok()
+        };
+        if self.mapping().is_some_and(|mapping| mapping.read(offset, buffer) && is_whole(mapping, buffer)) {
             return Ok(buffer.len());
         }
         let mut parts = [io::IoSliceMut::new(buffer)];
@@ -152,16 +156,6 @@ impl KernelFile {
             }
             Err(errno) => Err(errno.into()),
         }
-    }
-
-    /// See [`super::Store::read_mapped`].
-    pub(crate) fn read_mapped(&self, offset: u64, buffer: &mut [u8]) -> bool {
-        // Behind a cut a mapping has zeroes up to the end of the page.
-        let is_whole = |mapping: &Mapping, read: &[u8]| {
-            !mapping.may_be_cut(offset, read) || self.check_end(offset + read.len() as u64).is_ok()
-        };
-        self.direct.is_none()
-            && self.mapping().is_some_and(|mapping| mapping.read(offset, buffer) && is_whole(mapping, buffer))
     }
 
     /// See [`super::Store::expect`].

@@ -156,12 +156,6 @@ pub trait Store: Send + Sync + fmt::Debug {
         None
     }
 
-    /// Fills `buffer` from a mapping of [that file](Self::cached_file), without a system call for most pages. False: it says nothing, and
-    /// `buffer` may hold anything.
-    fn read_mapped(&self, _offset: u64, _buffer: &mut [u8]) -> bool {
-        false
-    }
-
     /// True while reads can be [lent](Store::lend) instead of copied. False for a layer that wants to see every read.
     fn lends(&self) -> bool {
         false

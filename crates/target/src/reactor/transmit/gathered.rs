@@ -173,18 +173,15 @@ impl<'s, 'a, 'q: 'a> Gathered<'s, 'a, 'q> {
         };
         let (at, first_slice) = (self.offered, self.count);
         let before = self.late.digest.take().unwrap_or_default();
-        let mut digest = before.clone();
         let length = pdu.body.length();
         let is_whole = skip >= length
             || match (pdu.body.lent(), pdu.body.cached()) {
-                (Some((range, start, end)), _) => {
-                    let is_whole = self.add_lent(range, start + skip, end);
-                    self.slices[first_slice..self.count].iter().for_each(|slice| digest.update(slice));
-                    is_whole
-                }
-                (_, Some((range, start, end))) => self.add_read(range, start + skip, end, &mut digest),
+                (Some((range, start, end)), _) => self.add_lent(range, start + skip, end),
+                (_, Some((range, start, end))) => self.add_read(range, start + skip, end),
                 (None, None) => false,
             };
+        let mut digest = before.clone();
+        self.slices[first_slice..self.count].iter().for_each(|slice| digest.update(slice));
         let mut tail = pdu.tail;
         tail.set_digest(&digest);
         let data_bytes = self.offered - at;
@@ -202,7 +199,7 @@ impl<'s, 'a, 'q: 'a> Gathered<'s, 'a, 'q> {
     }
 
     /// Adds the bytes from `start` to `end` of a range, which are read for that; false where they are not all of them.
-    fn add_read(&mut self, range: &CachedRange, start: usize, end: usize, digest: &mut Crc32c) -> bool {
+    fn add_read(&mut self, range: &CachedRange, start: usize, end: usize) -> bool {
         // To read may be to wait for the disk, and who has something that was lent must not wait: the next write begins with this.
         if self.lent_count > 0 {
             return false;
@@ -213,7 +210,7 @@ impl<'s, 'a, 'q: 'a> Gathered<'s, 'a, 'q> {
         let (bytes, room) = mem::take(&mut self.late.room).split_at_mut(count);
         self.late.room = room;
         // A range of a volume has a length of 32 bits.
-        if let Err(error) = range.read(start as u32, bytes, |piece| digest.update(piece)) {
+        if let Err(error) = range.read(start as u32, bytes) {
             self.late.failure = Some(error);
             return false;
         }
