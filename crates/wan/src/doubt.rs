@@ -102,3 +102,20 @@ impl Keeping {
         (self.fewest >= PACKETS_MIN && late > tolerance).then_some(Doubt::Late(late))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_direction_that_was_slower_tells_unless_it_is_of_few() {
+        let share = |ways: [(u64, u64); 2]| {
+            let outpaced = ways.map(|(packets, of)| Outpaced { packets, of });
+            Keeping { outpaced, ..Keeping::default() }.outpaced_share()
+        };
+        assert_eq!(share([(1_000, 4_000), (3_000, 4_000)]), 0.75);
+        assert_eq!(share([(999, 1_000), (0, 0)]), 0.0);
+        // What took longer is told a little later than what went out.
+        assert_eq!(share([(2_000, 1_900), (0, 0)]), 1.0);
+    }
+}
