@@ -5,6 +5,7 @@ mod banner;
 mod bench;
 mod connect;
 mod failure;
+mod heap;
 mod initiator;
 mod lab;
 mod log;
@@ -23,7 +24,17 @@ use std::process::ExitCode;
 use options::{Command, Options};
 
 fn main() -> ExitCode {
-    let result = match Options::of_process().command {
+    let command = Options::of_process().command;
+    // A target's buffers are its own affair (`lunette_block`), and who attaches a disk stays.
+    let ends_by_itself = match &command {
+        Command::Initiator(command) => !command.stays(),
+        Command::Bench(_) | Command::Advise(_) | Command::Lab { .. } => true,
+        _ => false,
+    };
+    if ends_by_itself {
+        heap::keep_long_buffers();
+    }
+    let result = match command {
         Command::Serve(options) => serve::serve(*options),
         Command::Secret(options) => secret::secret(&options),
         Command::Initiator(command) => initiator::run(&command),

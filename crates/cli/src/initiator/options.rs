@@ -88,6 +88,11 @@ pub(crate) enum InitiatorCommand {
 }
 
 impl InitiatorCommand {
+    /// It goes on until it is told to end.
+    pub(crate) const fn stays(&self) -> bool {
+        matches!(self, Self::Attach(_))
+    }
+
     /// The result is to be told as JSON.
     pub(crate) fn json(&self) -> bool {
         match self {
