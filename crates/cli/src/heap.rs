@@ -3,18 +3,18 @@
 #![allow(unsafe_code)]
 
 /// The longest piece that comes from the heap: the most that glibc takes for it where addresses have 64 bits.
-#[cfg(all(target_env = "gnu", target_pointer_width = "64"))]
+#[cfg(target_env = "gnu")]
 const PIECE_BYTES_MAX: i32 = 32 << 20;
 
 /// What is free at the heap's end and stays there.
-#[cfg(all(target_env = "gnu", target_pointer_width = "64"))]
+#[cfg(target_env = "gnu")]
 const FREE_BYTES_MAX: i32 = 64 << 20;
 
 /// Has long buffers of this process come from the heap, each time anew, instead of mappings of their own.
 ///
-/// It may do nothing, with another C library or where this one refuses: buffers are as good, and slower.
+/// Where the C library refuses, buffers are as good, and slower.
+#[cfg(target_env = "gnu")]
 pub(crate) fn keep_long_buffers() {
-    #[cfg(all(target_env = "gnu", target_pointer_width = "64"))]
     for (option, bytes) in
         [(libc::M_MMAP_THRESHOLD, PIECE_BYTES_MAX), (libc::M_TRIM_THRESHOLD, FREE_BYTES_MAX)]
     {
@@ -23,7 +23,11 @@ pub(crate) fn keep_long_buffers() {
     }
 }
 
-#[cfg(test)]
+/// Other C libraries have no such limits.
+#[cfg(not(target_env = "gnu"))]
+pub(crate) const fn keep_long_buffers() {}
+
+#[cfg(all(test, target_env = "gnu"))]
 mod tests {
     use super::*;
 
@@ -33,7 +37,6 @@ mod tests {
     }
 
     #[test]
-    #[cfg(all(target_env = "gnu", target_pointer_width = "64"))]
     fn long_buffers_do_not_all_lie_just_behind_a_page() {
         keep_long_buffers();
         let buffers: Vec<Vec<u8>> = (0..8).map(|_| vec![0; 512 << 10]).collect();

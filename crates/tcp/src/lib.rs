@@ -114,8 +114,9 @@ fn is_own(address: SocketAddr) -> bool {
 mod tests {
     use std::net::TcpListener;
 
-    use super::*;
     use lunette_skip::record_lacking;
+
+    use super::*;
 
     /// A socket of a host that has BBR. It may not be there, or not be allowed: "bbr" is a module that many kernels have not loaded.
     fn paced_socket() -> Option<Socket> {
