@@ -133,7 +133,11 @@ impl Command {
         Self { data, ..Self::new(lun, command.cdb()) }
     }
 
-    /// The same, reading into `buffer`.
+    /// The same, reading into `buffer`, which the kernel copies to without another step between.
+    ///
+    /// From a target on the same machine some processors copy at a sixth of their speed to a buffer that lies 16 bytes behind a page, as
+    /// glibc has those of 128 KiB and more: raise its `M_MMAP_THRESHOLD`, or use buffers again that lie elsewhere
+    /// (docs/decisions/0051).
     #[must_use]
     pub fn reading(mut self, buffer: Vec<u8>) -> Self {
         self.data = Data::In(buffer);
