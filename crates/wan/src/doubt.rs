@@ -83,7 +83,7 @@ impl Keeping {
     #[must_use]
     pub fn outpaced_share(&self) -> f64 {
         let ways = self.outpaced.iter().filter(|way| way.packets >= OUTPACED_MIN);
-        ways.map(|way| (way.packets as f64 / way.of.max(1) as f64).min(1.0)).fold(0.0, f64::max)
+        ways.map(|way| (way.packets as f64 / way.of as f64).min(1.0)).fold(0.0, f64::max)
     }
 
     /// Whether this machine kept up with the link, for whoever measures over it.
@@ -117,5 +117,6 @@ mod tests {
         assert_eq!(share([(999, 1_000), (0, 0)]), 0.0);
         // What took longer is told a little later than what went out.
         assert_eq!(share([(2_000, 1_900), (0, 0)]), 1.0);
+        assert_eq!(share([(2_000, 0), (0, 0)]), 1.0);
     }
 }
