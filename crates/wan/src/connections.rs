@@ -54,8 +54,16 @@ pub struct TcpConnection {
     pub delivered: u32,
     /// What this end has sent and the other one has not confirmed, in bytes: `tcpi_unacked` segments of `tcpi_snd_mss`.
     pub under_way_bytes: u64,
+    /// What of that has come to the other end out of order, in bytes: `tcpi_sacked` segments of `tcpi_snd_mss`.
+    pub out_of_order_bytes: u64,
     /// What this end has taken to be sent and has not sent yet, in bytes (`tcpi_notsent_bytes`).
     pub unsent_bytes: u64,
+    /// What the other end has confirmed of what this one has sent, in bytes, so far (`tcpi_bytes_acked`); 0 where the kernel
+    /// (before Linux 4.1) does not tell.
+    pub confirmed_bytes: u64,
+    /// What this end has received in order, in bytes, so far (`tcpi_bytes_received`); 0 where the kernel (before Linux 4.1)
+    /// does not tell.
+    pub received_bytes: u64,
     /// How often nothing came back for so long that this end began anew (`tcpi_total_rto`), so far; 0 where the kernel (before
     /// Linux 6.7) does not tell.
     pub timeouts: u32,
@@ -141,10 +149,11 @@ fn connection(message: &[u8]) -> Option<TcpConnection> {
 /// `struct tcp_info`: eight bytes, then numbers of four, then some of eight.
 fn information(info: &[u8], local_port: u16, remote_port: u16) -> Option<TcpConnection> {
     let four = |at: usize| number(info, at);
-    let time = |at: usize| {
+    let eight = |at: usize| {
         let eight = info.get(at..at + 8).and_then(|eight| eight.try_into().ok());
-        Duration::from_micros(eight.map(u64::from_ne_bytes).unwrap_or_default())
+        eight.map(u64::from_ne_bytes).unwrap_or_default()
     };
+    let time = |at| Duration::from_micros(eight(at));
     Some(TcpConnection {
         local_port,
         remote_port,
@@ -155,7 +164,10 @@ fn information(info: &[u8], local_port: u16, remote_port: u16) -> Option<TcpConn
         retransmitted: four(100)?,
         delivered: four(192).unwrap_or_default(),
         under_way_bytes: u64::from(four(24)?) * u64::from(four(16)?),
+        out_of_order_bytes: u64::from(four(28)?) * u64::from(four(16)?),
         unsent_bytes: four(144).unwrap_or_default().into(),
+        confirmed_bytes: eight(120),
+        received_bytes: eight(128),
         timeouts: short(info, 240).unwrap_or_default().into(),
         busy: time(168),
         held_by_receiver: time(176),
@@ -203,6 +215,9 @@ mod tests {
         let receiver = find(port, from.port()).expect("the far end");
         // Ten segments at least (RFC 6928).
         assert!(sender.congestion_window_bytes >= 5000 && receiver.receive_space_bytes > 1000, "{all:?}");
+        assert_eq!(receiver.received_bytes, 100_000);
+        // Confirmations may be on their way, and the one of the connection itself counts as a byte.
+        assert!((1..=100_001).contains(&sender.confirmed_bytes), "{sender:?}");
         assert_eq!(find(1, 1), None);
     }
 
@@ -215,17 +230,18 @@ mod tests {
         whole.extend([1, 2, 0, 0]);
         whole.extend([4 + 104, INET_DIAG_INFO].map(u16::to_ne_bytes).concat());
         let mut info = [0; 104];
-        (info[1], info[16], info[24], info[68], info[80], info[96]) = (3, 100, 2, 5, 7, 9);
+        (info[1], info[16], info[24], info[28], info[68], info[80], info[96]) = (3, 100, 2, 1, 5, 7, 9);
         whole.extend(info);
         let found = connection(&whole).expect("a connection");
         assert_eq!((found.local_port, found.remote_port), (10, 20));
         assert_eq!((found.congestion_window_bytes, found.receive_space_bytes), (700, 9));
         assert!(found.is_recovering);
-        assert_eq!(found.under_way_bytes, 200);
+        assert_eq!((found.under_way_bytes, found.out_of_order_bytes), (200, 100));
         assert_eq!(found.round_trip, Duration::from_micros(5));
         // An older kernel tells less.
         assert_eq!(found.busy, Duration::ZERO);
         assert_eq!((found.delivered, found.unsent_bytes, found.timeouts), (0, 0, 0));
+        assert_eq!((found.confirmed_bytes, found.received_bytes), (0, 0));
         for length in 0..whole.len() {
             assert_eq!(connection(&whole[..length]), None, "{length}");
         }

@@ -268,6 +268,7 @@ pub(super) fn so_far(study: &Study, aimed: &Aimed, runs: &[Run], is_quick: bool)
 
 #[cfg(test)]
 mod tests {
+    use lunette_wan::Outpaced;
     use lunette_workload::model::Limit;
 
     use super::*;
@@ -387,6 +388,21 @@ mod tests {
         let study = study("dalgic-sweep").expect("a study");
         let cell = result(study, &aimed, &runs, &mut Vec::new(), (false, true)).expect("runs");
         assert_eq!(cell.round_trip_us, Some(2200.0));
+    }
+
+    #[test]
+    fn a_machine_that_was_slow_in_one_run_of_three_limits_none() {
+        let study = study("dr-shared").expect("a study");
+        let mut cells = (study.cells)(1).into_iter();
+        let cell = cells.find(|cell| cell.link.is_some()).expect("a cell with a link");
+        let run = |packets| {
+            let outpaced = [Outpaced { packets, of: 10_000 }, Outpaced::default()];
+            Run { keeping: Keeping { outpaced, ..Keeping::default() }, ..Run::of(1.0, None) }
+        };
+        let runs = [9_000, 1_000, 2_000].map(run);
+        let aimed = Aimed { cell, peer: None };
+        let cell = result(study, &aimed, &runs, &mut Vec::new(), (false, true)).expect("runs");
+        assert_eq!(cell.outpaced, 0.2);
     }
 
     #[test]

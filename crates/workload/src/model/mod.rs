@@ -118,8 +118,10 @@ impl Settings {
         size_bytes.min(self.first_burst_length).min(allowed)
     }
 
-    /// Bytes of all PDUs that carry so much data of one command.
-    fn stream_bytes(&self, size_bytes: u32) -> u64 {
+    /// What carrying so much data of one command takes of TCP's stream, in bytes: the data, and the headers of its PDUs and of the
+    /// command or its answer.
+    #[must_use]
+    pub fn stream_bytes(&self, size_bytes: u32) -> u64 {
         let pdus = size_bytes.div_ceil(self.max_recv_data_segment_length.max(1));
         u64::from(size_bytes) + HEADER_BYTES * u64::from(pdus + 1)
     }

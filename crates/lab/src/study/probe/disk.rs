@@ -9,7 +9,7 @@ use lunette_link::Shape;
 use lunette_workload::{Arrivals, Kind, Pace, Range, Sizes, Trace, Workload};
 
 use super::model::{self, Driven};
-use super::tcp_facts::{self, Watched};
+use super::tcp_facts::{self, Looks, Watched};
 use super::{Design, Duty, Keys, Metric, Place, Run, both_units, disk_busy};
 use crate::bench::fill;
 use crate::bench::monitor::Phase;
@@ -31,6 +31,8 @@ const UNIT_STEP_BYTES: u64 = 1 << 20;
 
 /// Longer than anything here takes.
 const ENDLESS: Duration = Duration::from_secs(3600);
+/// Of what a line carries while it is measured.
+const LUMP_SHARE: f64 = 0.01;
 /// How often more time is given to a run in which nothing ended.
 const TRIES: u32 = 4;
 /// Operations on a cold image, where it is not to be quick (Fujita and Ogawara, 4.3).
@@ -298,37 +300,66 @@ pub(super) fn run(
     plan.target_times = recorded.as_ref().map(Recorded::times);
     let control = site.congestion_control()?;
     let disk_before = probe.design.and_then(|_| DiskTime::now(place.scratch));
+    let port = if service.is_some() { service::PORT } else { site::PORT };
+    let watched = watched(probe, port, Driven { link, congestion_control: &control });
+    let is_watched = (probe.tells_tcp || moves_in_lumps(probe, watched, duty)) && !site.is_proxied();
     let work = || {
         let carry = || patiently(plan, |plan| site.near(|| bench(plan, monitor))?);
-        if !probe.tells_tcp || site.is_proxied() {
-            return (carry(), Vec::new());
+        if !is_watched {
+            return (carry(), None);
         }
-        // What is there beside the data of the larger part is commands and answers.
-        let to_target = probe.mix().read_share < 0.5;
-        let shape = if to_target { &link.up } else { &link.down };
-        let path = model::path(Driven { link, congestion_control: &control }, shape, link.round_trip(), None);
-        let line_bytes_per_s = path.payload_bytes_per_s();
-        let watched =
-            Watched { port: site::PORT, to_target, line_bytes_per_s, round_trip: link.round_trip() };
-        tcp_facts::watch(site, watched, &|| monitor.phase() == Phase::Measuring, carry)
+        let is_measuring = || monitor.phase() == Phase::Measuring;
+        let (carried, looks) = tcp_facts::watch(site, watched, &is_measuring, carry);
+        (carried, Some(looks))
     };
-    let (carried, further) = match probe.tcp_buffer_bytes {
+    let (carried, looks) = match probe.tcp_buffer_bytes {
         Some(bytes) => site.with_tcp_buffers(bytes, work)?,
         None => work(),
     };
     let busy = disk_busy(place.scratch, disk_before);
-    let carried = carried?;
+    let mut carried = carried?;
     drop((service, recorded));
+    if moves_in_lumps(probe, watched, duty)
+        && let Some((stream_bytes_per_s, agreed)) =
+            looks.as_ref().and_then(Looks::bytes_per_s).zip(carried.negotiated.as_ref())
+    {
+        let data_bytes_per_s = stream_bytes_per_s * model::data_share(probe, agreed);
+        carried.measured.operations_per_s *= data_bytes_per_s / carried.measured.bytes_per_s;
+        carried.measured.bytes_per_s = data_bytes_per_s;
+    }
     let mut run = figure(&carried.measured, &carried.ending, probe)?;
     if let Some(agreed) = &carried.negotiated {
         let driven = Driven { link, congestion_control: &control };
         run.model = model::disk(driven, probe, agreed, None).map(|modelled| modelled.expected);
         run.round_trips = model::round_trips(driven, probe, agreed);
     }
+    if let Some(looks) = looks.filter(|_| probe.tells_tcp) {
+        run.further.extend(looks.told());
+    }
     let parts = carried.measured.stages.told_apart.as_ref().map(LatencyParts::of);
-    run.further.extend(further);
     run.further.extend(busy);
     Ok(Run { negotiated: carried.negotiated, parts, cached, ..run })
+}
+
+/// The connections of a session at this port; what is there beside the data of the larger part is commands and answers.
+fn watched(probe: &DiskProbe, port: u16, driven: Driven<'_>) -> Watched {
+    let to_target = probe.mix().read_share < 0.5;
+    let shape = if to_target { &driven.link.up } else { &driven.link.down };
+    let round_trip = driven.link.round_trip();
+    let path = model::path(driven, shape, round_trip, None);
+    Watched { port, to_target, line_bytes_per_s: path.payload_bytes_per_s(), round_trip }
+}
+
+/// Whether commands that happen to end before or behind the time are more than [`LUMP_SHARE`] of what a line carries in it, so that
+/// bytes are to be counted in their place. Those of one direction: what both carry together no counter tells apart.
+fn moves_in_lumps(probe: &DiskProbe, watched: Watched, duty: Duty) -> bool {
+    let is_bytes = matches!(probe.metric, Metric::MegabytesPerSecond | Metric::MebibytesPerSecond);
+    let is_one_way = [0.0, 1.0].contains(&probe.mix().read_share);
+    let is_for_a_time = matches!(probe.load, Load::Workload(_)) && probe.design.is_none();
+    let in_the_time = watched.line_bytes_per_s.map(|line| line * duty.time.as_secs_f64());
+    // Far below what a double holds exactly.
+    let is_much = in_the_time.is_some_and(|bytes| probe.outstanding_bytes() as f64 > bytes * LUMP_SHARE);
+    is_bytes && is_one_way && is_for_a_time && is_much
 }
 
 /// Carries out a plan, with more time where this machine was so busy that nothing ended in it.
@@ -412,7 +443,39 @@ fn figure(measured: &Measured, ending: &Ending, probe: &DiskProbe) -> Result<Run
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::study::probe::Turn;
+    use lunette_link::Link;
     use lunette_workload::{Percent, Spread};
+
+    #[test]
+    fn bytes_are_counted_where_commands_come_in_lumps() {
+        let counts = |link: &str, size_bytes, depth, change: &dyn Fn(&mut DiskProbe)| {
+            let link: Link = link.parse().expect("a link");
+            let sizes = Sizes::one(size_bytes);
+            let workload =
+                Workload { sizes, read: Percent::ALL, random: Percent::ZERO, spread: Spread::Uniform };
+            let mut probe = DiskProbe::new(workload, depth, Metric::MegabytesPerSecond);
+            change(&mut probe);
+            let turn = Turn { outstanding_bytes: probe.outstanding_bytes(), round_trips: 1, losses: None };
+            let duty = Duty::on(link.round_trip(), turn, 1, true);
+            let driven = Driven { link: &link, congestion_control: "reno" };
+            moves_in_lumps(&probe, watched(&probe, 3260, driven), duty)
+        };
+        let as_it_is = &|_: &mut DiskProbe| ();
+        // 2 MiB of the 9 that the line carries in half a second, and 64 KiB.
+        assert!(counts("oc3-0", 64 << 10, 32, as_it_is));
+        assert!(!counts("oc3-0", 64 << 10, 1, as_it_is) && !counts("oc3-0", 1 << 10, 32, as_it_is));
+        assert!(counts("gige", 64 << 10, 32, as_it_is) && !counts("rtt=2ms", 64 << 10, 32, as_it_is));
+        // TCP lets less be under way; the figure is a time; both directions count together.
+        assert!(!counts("oc3-0", 64 << 10, 32, &|probe| probe.tcp_buffer_bytes = Some(64 << 10)));
+        assert!(!counts("oc3-0", 64 << 10, 32, &|probe| probe.metric = Metric::MeanMilliseconds));
+        let half = &|probe: &mut DiskProbe| {
+            if let Load::Workload(workload) = &mut probe.load {
+                workload.read = Percent::new(50);
+            }
+        };
+        assert!(!counts("oc3-0", 64 << 10, 32, half));
+    }
 
     #[test]
     fn a_size_that_is_set_still_goes_unasked() {

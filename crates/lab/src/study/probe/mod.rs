@@ -318,12 +318,10 @@ impl Probe {
             }
             _ => 1,
         };
-        // Losses leave a window of so many segments (Mathis and others, 1997), to which it does not have to grow for long.
-        let loss = link.map_or(0.0, |link| link.up.loss.mean().max(link.down.loss.mean()));
-        let segments = (6.0 / loss).sqrt();
         let connections = if let Self::Disk(disk) = self { u64::from(disk.connections) } else { 1 };
-        let of_losses = if loss > 0.0 { (segments * SEGMENT_BYTES) as u64 * connections } else { u64::MAX };
-        Turn { outstanding_bytes: self.outstanding_bytes().min(of_losses), round_trips }
+        let losses = link.and_then(|link| Losses::of(link, connections));
+        let of_losses = losses.map_or(u64::MAX, |losses| losses.window_bytes);
+        Turn { outstanding_bytes: self.outstanding_bytes().min(of_losses), round_trips, losses }
     }
 
     /// In bytes, as far as that is known.
@@ -510,6 +508,12 @@ pub(crate) struct Duty {
 const SEGMENT_BYTES: f64 = 1448.0;
 /// What TCP sends in its first round trip: ten segments (RFC 6928), here of 1448 bytes.
 const FIRST_WINDOW_BYTES: u64 = 14_480;
+/// Losses on a connection before its window is what they leave: each halves what slow start had made of it.
+const LOSSES_TO_SETTLE: f64 = 6.0;
+const SETTLING_MAX: Duration = Duration::from_secs(20);
+/// Losses that are to be measured, of which so many come by chance within a seventh more or less.
+const LOSSES_TO_TELL: f64 = 50.0;
+const TELLING_MAX: Duration = Duration::from_secs(60);
 /// The longest that is measured where it is to be quick.
 const QUICK_MAX: Duration = Duration::from_millis(2500);
 
@@ -518,6 +522,42 @@ const QUICK_MAX: Duration = Duration::from_millis(2500);
 pub(crate) struct Turn {
     pub(crate) outstanding_bytes: u64,
     pub(crate) round_trips: u32,
+    /// Of a line that loses packets.
+    pub(crate) losses: Option<Losses>,
+}
+
+/// What losses make of TCP's windows in the long run (Mathis and others, 1997), which takes many of them.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Losses {
+    /// Twice what is under way of all connections on average, in bytes.
+    window_bytes: u64,
+    /// From one to the next on a connection, in seconds.
+    apart_s: f64,
+    /// The same on all of them together.
+    any_apart_s: f64,
+}
+
+impl Losses {
+    /// Nothing of a line that loses none.
+    fn of(link: &Link, connections: u64) -> Option<Self> {
+        let shape = if link.up.loss.mean() >= link.down.loss.mean() { &link.up } else { &link.down };
+        let loss = Some(shape.loss.mean()).filter(|loss| *loss > 0.0)?;
+        // Far below what a double holds exactly.
+        let number = connections.max(1) as f64;
+        let round_trip_s = link.round_trip().as_secs_f64();
+        let by_windows_s = round_trip_s / (1.5 * loss).sqrt();
+        let of_line_s = shape.rate.map_or(0.0, |rate| SEGMENT_BYTES * 8.0 / rate.bits_per_s() as f64 / loss);
+        Some(Self {
+            window_bytes: ((6.0 / loss).sqrt() * SEGMENT_BYTES * number) as u64,
+            apart_s: by_windows_s.max(of_line_s * number),
+            any_apart_s: (by_windows_s / number).max(of_line_s),
+        })
+    }
+
+    /// As long as so many take, but no longer than that.
+    fn time(apart_s: f64, count: f64, most: Duration) -> Duration {
+        Duration::try_from_secs_f64(apart_s * count).map_or(most, |time| time.min(most))
+    }
 }
 
 impl Duty {
@@ -526,10 +566,11 @@ impl Duty {
     ///
     /// A window doubles with each turn of the workload, which takes one round trip, or two where commands wait for R2Ts. What was
     /// begun together then still comes in a burst with gaps behind it, for as long again. What is not quick has twice the time of
-    /// the slower ones.
+    /// the slower ones, and over a line that loses packets as long as it takes some to bring a window down that had grown without any, and
+    /// many to tell what it is on average.
     pub(crate) fn on(round_trip: Duration, turn: Turn, seed: u64, is_quick: bool) -> Self {
         let ms = Duration::from_millis;
-        let Turn { outstanding_bytes, round_trips } = turn;
+        let Turn { outstanding_bytes, round_trips, losses } = turn;
         // More than this is under way on no link here.
         let doublings = (outstanding_bytes.clamp(1, 16 << 20) / FIRST_WINDOW_BYTES + 1).ilog2();
         let growth = round_trip * (2 * doublings + 4);
@@ -538,7 +579,14 @@ impl Duty {
             let time = (ms(500) + round_trip * 20).min(QUICK_MAX);
             Self { warm_up: ms(200) + growth * round_trips, time, patience, seed, is_quick }
         } else {
-            Self { warm_up: ms(500) + growth * 4, time: ms(2500) + round_trip * 40, patience, seed, is_quick }
+            let (warm_up, time) = (ms(500) + growth * 4, ms(2500) + round_trip * 40);
+            let [settling, telling] = losses.map_or([Duration::ZERO; 2], |losses| {
+                [
+                    Losses::time(losses.apart_s, LOSSES_TO_SETTLE, SETTLING_MAX),
+                    Losses::time(losses.any_apart_s, LOSSES_TO_TELL, TELLING_MAX),
+                ]
+            });
+            Self { warm_up: warm_up.max(settling), time: time.max(telling), patience, seed, is_quick }
         }
     }
 }
@@ -657,7 +705,8 @@ mod tests {
     #[test]
     fn tcp_has_time_to_grow() {
         let turning = |outstanding_bytes, round_trips| {
-            Duty::on(Duration::from_millis(50), Turn { outstanding_bytes, round_trips }, 1, true)
+            let turn = Turn { outstanding_bytes, round_trips, losses: None };
+            Duty::on(Duration::from_millis(50), turn, 1, true)
         };
         let on = |outstanding| turning(outstanding, 2);
         // One small command: nothing has to grow.
@@ -681,5 +730,29 @@ mod tests {
         // Twice Reno's mean of 12 segments.
         assert_eq!(of(Some("oc3-50,loss=1%")), 35_468);
         assert!(of(Some("oc3-50,loss=0.1%")) > 100_000);
+    }
+
+    #[test]
+    fn losses_take_time_to_settle_and_to_be_told() {
+        let probe = Probe::Tcp { to_target: true, buffer_bytes: Some(10 << 20) };
+        let of = |link: &str, is_quick| {
+            let link: Link = link.parse().expect("a link");
+            let duty = Duty::on(link.round_trip(), probe.to_grow(Some(&link)), 1, is_quick);
+            (duty.warm_up.as_millis(), duty.time.as_millis())
+        };
+        // One comes in 408 ms: 50 / sqrt(1.5 %).
+        assert_eq!(of("oc3-50,loss=1%", false), (2449, 20_412));
+        assert_eq!(of("oc3-50,loss=0.001%", false), (20_000, 60_000), "nobody waits for all of them");
+        // A full line loses one of 1000 segments of 75 us.
+        assert_eq!(of("oc3-0,loss=0.1%", false).1, 3736);
+        assert!(of("oc3-50", false).1 < 5000 && of("oc3-50,loss=1%", true).1 < 2000);
+    }
+
+    #[test]
+    fn of_several_connections_each_has_losses_of_its_own() {
+        let link: Link = "oc3-50,loss=1%".parse().expect("a link");
+        let [one, four] = [1, 4].map(|connections| Losses::of(&link, connections).expect("losses"));
+        assert_eq!((one.apart_s, one.any_apart_s), (four.apart_s, four.any_apart_s * 4.0));
+        assert!(one.window_bytes * 4 <= four.window_bytes);
     }
 }

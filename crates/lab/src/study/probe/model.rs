@@ -56,25 +56,38 @@ fn each(
     let Mix { size_bytes, .. } = probe.mix();
     let link = driven.link;
     let window = probe.tcp_buffer_bytes.map(|bytes| bytes as u64);
-    let expect = |kind, shape, max_recv_data_segment_length| {
-        let settings = Settings {
-            initial_r2t: agreed.initial_r2t,
-            immediate_data: agreed.immediate_data,
-            first_burst_length: agreed.first_burst_length,
-            max_burst_length: agreed.max_burst_length,
-            max_outstanding_r2t: agreed.max_outstanding_r2t,
-            max_recv_data_segment_length,
-            connections: u16::try_from(agreed.connections).unwrap_or(u16::MAX),
-            window: probe.depth,
-        };
+    let expect = |kind, shape| {
+        let settings = settings(probe, agreed, kind);
         let is_asked = settings.unasked_bytes(size_bytes) < size_bytes;
         let path = path(driven, shape, round_trip(kind, is_asked), window);
         model::expect(&path, &settings, kind, size_bytes)
     };
-    [
-        expect(Kind::Read, &link.down, agreed.max_recv_data_segment_length),
-        expect(Kind::Write, &link.up, agreed.target_max_recv_data_segment_length),
-    ]
+    [expect(Kind::Read, &link.down), expect(Kind::Write, &link.up)]
+}
+
+/// What counts for commands of one kind.
+fn settings(probe: &DiskProbe, agreed: &Negotiated, kind: Kind) -> Settings {
+    Settings {
+        initial_r2t: agreed.initial_r2t,
+        immediate_data: agreed.immediate_data,
+        first_burst_length: agreed.first_burst_length,
+        max_burst_length: agreed.max_burst_length,
+        max_outstanding_r2t: agreed.max_outstanding_r2t,
+        max_recv_data_segment_length: match kind {
+            Kind::Read => agreed.max_recv_data_segment_length,
+            Kind::Write => agreed.target_max_recv_data_segment_length,
+        },
+        connections: u16::try_from(agreed.connections).unwrap_or(u16::MAX),
+        window: probe.depth,
+    }
+}
+
+/// How much of the bytes on the way of its data is data: the rest are headers. Of a disk that is only read or only written.
+pub(super) fn data_share(probe: &DiskProbe, agreed: &Negotiated) -> f64 {
+    let Mix { size_bytes, read_share } = probe.mix();
+    let kind = if read_share > 0.0 { Kind::Read } else { Kind::Write };
+    // Far below what a double holds exactly.
+    f64::from(size_bytes) / settings(probe, agreed, kind).stream_bytes(size_bytes) as f64
 }
 
 /// How many round trips a command of a disk takes by what was agreed on: of reads and writes, the mean.
@@ -212,6 +225,23 @@ mod tests {
         assert_eq!(of("oc3-10", 0, &|_| ()), (64 << 10, false, true));
         assert_eq!(of("oc3-10", 50, &|probe| probe.tcp_buffer_bytes = Some(4096)), (2048, true, true));
         assert_eq!(of("oc3-10,loss=0.1%", 50, &|_| ()), (64 << 10, false, false));
+    }
+
+    #[test]
+    fn of_the_bytes_of_a_command_the_headers_are_no_data() {
+        let probe = |read, size_bytes| {
+            let (sizes, read) = (Sizes::one(size_bytes), Percent::new(read));
+            let workload = Workload { sizes, read, random: Percent::ZERO, spread: Spread::Uniform };
+            DiskProbe::new(workload, 1, Metric::MegabytesPerSecond)
+        };
+        let agreed = Negotiated {
+            max_recv_data_segment_length: 64 << 10,
+            target_max_recv_data_segment_length: 8 << 10,
+            ..Negotiated::of_tests()
+        };
+        // One Data-In PDU and its answer; eight PDUs of data and a command.
+        assert_eq!(data_share(&probe(100, 64 << 10), &agreed), 65_536.0 / (65_536.0 + 2.0 * 48.0));
+        assert_eq!(data_share(&probe(0, 64 << 10), &agreed), 65_536.0 / (65_536.0 + 9.0 * 48.0));
     }
 
     #[test]

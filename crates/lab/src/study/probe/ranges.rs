@@ -38,8 +38,9 @@ mod tests {
             ..VolumeSpec::new("memory", StoreSpec::Memory { size_bytes: RANGE_BYTES })
         };
         let volume = Volume::open(&spec).expect("a volume");
-        let duty =
-            |is_quick| Duty::on(Duration::ZERO, Turn { outstanding_bytes: 1, round_trips: 1 }, 1, is_quick);
+        let duty = |is_quick| {
+            Duty::on(Duration::ZERO, Turn { outstanding_bytes: 1, round_trips: 1, losses: None }, 1, is_quick)
+        };
         let of = |read: u8, change: &dyn Fn(&mut DiskProbe)| {
             let workload = Workload {
                 sizes: Sizes::one(4096),

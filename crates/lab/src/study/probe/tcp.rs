@@ -33,7 +33,7 @@ pub(super) fn run(
     let path = model::path(driven, shape, link.round_trip(), window);
     let failed = LabError::system(CONNECTION);
     let bulk = Bulk::connect(site.emulator()?, to_target, buffer_bytes).map_err(&failed)?;
-    let (bytes_per_s, further) = tcp_facts::watch(
+    let (bytes_per_s, looks) = tcp_facts::watch(
         site,
         Watched {
             port: bulk.port(),
@@ -47,7 +47,7 @@ pub(super) fn run(
     let bytes_per_s = bytes_per_s.map_err(failed)?;
     // What the line still holds back would be in the way of whoever comes next.
     thread::sleep(held_back(shape, window));
-    Ok(Run { further, ..Run::of(bytes_per_s / 1e6, model::plain(&path)) })
+    Ok(Run { further: looks.told(), ..Run::of(bytes_per_s / 1e6, model::plain(&path)) })
 }
 
 /// How long a line is busy with what its queue may hold of a connection that has ended.

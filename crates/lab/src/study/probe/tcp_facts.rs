@@ -1,5 +1,6 @@
 //! What TCP let be under way while something was measured, by the kernels of both ends: the setting of a buffer is not yet a window.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -51,15 +52,21 @@ struct Seen {
     at: Duration,
     senders: Vec<TcpConnection>,
     receive_space_bytes: u64,
+    /// What has gone through, as the near end counts it, which is looked at first, and what has come out of order.
+    through_bytes: u64,
 }
 
 impl Seen {
-    fn of(at: Duration, senders: Vec<TcpConnection>, receivers: &[TcpConnection]) -> Option<Self> {
-        if senders.is_empty() || receivers.is_empty() {
+    fn of(at: Duration, near: Vec<TcpConnection>, far: Vec<TcpConnection>, to_target: bool) -> Option<Self> {
+        if near.is_empty() || far.is_empty() {
             return None;
         }
+        let through = |one: &TcpConnection| if to_target { one.confirmed_bytes } else { one.received_bytes };
+        let in_order: u64 = near.iter().map(through).sum();
+        let (senders, receivers) = if to_target { (near, far) } else { (far, near) };
+        let through_bytes = in_order + senders.iter().map(|one| one.out_of_order_bytes).sum::<u64>();
         let receive_space_bytes = receivers.iter().map(|one| one.receive_space_bytes).sum();
-        Some(Self { at, senders, receive_space_bytes })
+        Some(Self { at, senders, receive_space_bytes, through_bytes })
     }
 
     fn congestion_window_bytes(&self) -> u64 {
@@ -146,13 +153,20 @@ fn is_held_up(doing: &[Doing], at: usize) -> bool {
     doing.iter().enumerate().any(|(other, doing)| other != at && *doing != Doing::Goes)
 }
 
-/// Does something, and tells what TCP did while it was measured: nothing where the kernel does not say, or nothing was seen.
+/// What was seen of connections while something was measured: nothing where the kernel does not say.
+#[derive(Debug)]
+pub(super) struct Looks {
+    watched: Watched,
+    seen: Vec<Seen>,
+}
+
+/// Does something, and looks what TCP does while it is measured.
 pub(super) fn watch<T>(
     site: &Site,
     watched: Watched,
     is_measuring: &(dyn Fn() -> bool + Sync),
     work: impl FnOnce() -> T,
-) -> (T, Vec<Further>) {
+) -> (T, Looks) {
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         let watching = scope.spawn(|| {
@@ -171,7 +185,7 @@ pub(super) fn watch<T>(
         });
         let done = work();
         is_over.store(true, Ordering::Relaxed);
-        (done, told(&watched, &watching.join().unwrap_or_default()))
+        (done, Looks { watched, seen: watching.join().unwrap_or_default() })
     })
 }
 
@@ -180,11 +194,31 @@ fn look(site: &Site, watched: Watched, begun: Instant) -> io::Result<Option<Seen
     let is_near = |one: &TcpConnection| one.remote_port == watched.port;
     let is_far = |one: &TcpConnection| one.local_port == watched.port;
     let mut near = site.near(tcp_connections).map_err(failed)??;
+    let at = begun.elapsed();
     let mut far = site.far(tcp_connections).map_err(failed)?;
     near.retain(is_near);
     far.retain(is_far);
-    let (senders, receivers) = if watched.to_target { (near, far) } else { (far, near) };
-    Ok(Seen::of(begun.elapsed(), senders, &receivers))
+    Ok(Seen::of(at, near, far, watched.to_target))
+}
+
+impl Looks {
+    /// What went through from the first look to the last one, headers of PDUs and all, in bytes per second. Commands count when they have
+    /// ended, many at once; bytes come one after the other. Nothing where these are not the same connections, or the kernel does not tell.
+    pub(super) fn bytes_per_s(&self) -> Option<f64> {
+        let (first, last) = (self.seen.first()?, self.seen.last()?);
+        let ports = |seen: &Seen| -> BTreeSet<(u16, u16)> {
+            seen.senders.iter().map(|one| (one.local_port, one.remote_port)).collect()
+        };
+        let bytes = last.through_bytes.checked_sub(first.through_bytes).filter(|bytes| *bytes > 0)?;
+        let time = last.at.checked_sub(first.at).filter(|time| !time.is_zero())?;
+        // Far below what a double holds exactly.
+        (ports(first) == ports(last)).then(|| bytes as f64 / time.as_secs_f64())
+    }
+
+    /// See [`told`].
+    pub(super) fn told(&self) -> Vec<Further> {
+        told(&self.watched, &self.seen)
+    }
 }
 
 /// The windows by their medians, and which share of the time in which there was something to send it was held up by what.
@@ -260,6 +294,9 @@ mod tests {
             delivered,
             under_way_bytes: window,
             unsent_bytes: 0,
+            out_of_order_bytes: 0,
+            confirmed_bytes: 0,
+            received_bytes: 0,
             timeouts: 0,
             busy: Duration::ZERO,
             held_by_receiver: Duration::ZERO,
@@ -268,7 +305,8 @@ mod tests {
     }
 
     fn seen(at_ms: u64, senders: &[TcpConnection]) -> Seen {
-        Seen::of(Duration::from_millis(at_ms), senders.to_vec(), &senders[..1]).expect("both ends")
+        Seen::of(Duration::from_millis(at_ms), senders.to_vec(), senders[..1].to_vec(), true)
+            .expect("both ends")
     }
 
     /// Of one connection, 20 ms after each other.
@@ -347,7 +385,38 @@ mod tests {
 
     #[test]
     fn only_what_has_both_ends_is_seen() {
-        assert_eq!(Seen::of(Duration::ZERO, Vec::new(), &[]), None);
+        let one = || vec![connection(2, 1, 1)];
+        for (near, far) in [(Vec::new(), Vec::new()), (one(), Vec::new()), (Vec::new(), one())] {
+            assert_eq!(Seen::of(Duration::ZERO, near, far, true), None);
+        }
+    }
+
+    #[test]
+    fn what_goes_through_is_what_the_near_end_has_counted_of_the_same_connections() {
+        let counted = |local_port, confirmed_bytes, received_bytes| TcpConnection {
+            confirmed_bytes,
+            received_bytes,
+            ..connection(local_port, 1, 1)
+        };
+        let rate = |to_target, looks: &[(u64, &[TcpConnection])]| {
+            let seen = |(at_ms, near): &(u64, &[TcpConnection])| {
+                Seen::of(Duration::from_millis(*at_ms), near.to_vec(), vec![counted(1, 7, 7)], to_target)
+            };
+            let seen = looks.iter().filter_map(seen).collect();
+            Looks { watched: Watched { to_target, ..OVER_10_MS }, seen }.bytes_per_s()
+        };
+        let (begin, end) =
+            ([counted(2, 100, 10), counted(3, 100, 20)], [counted(2, 400, 15), counted(3, 300, 35)]);
+        assert_eq!(rate(true, &[(500, &begin), (1500, &begin), (2500, &end)]), Some(250.0));
+        assert_eq!(rate(false, &[(500, &begin), (1500, &end)]), Some(20.0));
+        // What has come behind a hole has come.
+        let behind = TcpConnection { out_of_order_bytes: 50, ..end[0] };
+        assert_eq!(rate(true, &[(500, &begin), (1500, &[behind, end[1]])]), Some(550.0));
+        // A connection is gone, a new one has come, the kernel tells nothing, or there was one look.
+        assert_eq!(rate(true, &[(500, &begin), (1500, &end[..1])]), None);
+        assert_eq!(rate(true, &[(500, &begin), (1500, &[end[0], counted(4, 300, 35)])]), None);
+        assert_eq!(rate(true, &[(500, &[counted(2, 0, 0)]), (1500, &[counted(2, 0, 0)])]), None);
+        assert_eq!(rate(true, &[(500, &begin)]), None);
     }
 
     #[test]

@@ -229,8 +229,9 @@ mod tests {
             fs::read_dir(root.path()).expect("a directory").count() / SIZES_KIB.len()
         };
         assert_eq!((written(Duration::ZERO), written(Duration::MAX)), (2, 5));
-        let duty =
-            |is_quick| Duty::on(Duration::ZERO, Turn { outstanding_bytes: 0, round_trips: 0 }, 1, is_quick);
+        let duty = |is_quick| {
+            Duty::on(Duration::ZERO, Turn { outstanding_bytes: 0, round_trips: 0, losses: None }, 1, is_quick)
+        };
         let nfs = Scheme::Share(ShareKind::Nfs);
         assert_eq!((counts(nfs, duty(true)), counts(nfs, duty(false))), (10..=60, 100..=100));
     }
