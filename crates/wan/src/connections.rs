@@ -45,6 +45,9 @@ pub struct TcpConnection {
     pub round_trip: Duration,
     /// What this end has made room for of what comes in a round trip, in bytes (`tcpi_rcv_space`).
     pub receive_space_bytes: u64,
+    /// What the other end lets be under way, in bytes: the window that it has told last (`tcpi_snd_wnd`); 0 where the kernel (before
+    /// Linux 5.4) does not tell.
+    pub peer_window_bytes: u64,
     /// It repairs losses: congestion control is in its states Recovery or Loss (`tcpi_ca_state`).
     pub is_recovering: bool,
     /// Segments that this end has sent again, so far.
@@ -160,6 +163,7 @@ fn information(info: &[u8], local_port: u16, remote_port: u16) -> Option<TcpConn
         congestion_window_bytes: u64::from(four(80)?) * u64::from(four(16)?),
         round_trip: Duration::from_micros(four(68)?.into()),
         receive_space_bytes: u64::from(four(96)?),
+        peer_window_bytes: four(228).unwrap_or_default().into(),
         is_recovering: *info.get(1)? >= TCP_CA_RECOVERY,
         retransmitted: four(100)?,
         delivered: four(192).unwrap_or_default(),
@@ -218,6 +222,8 @@ mod tests {
         assert_eq!(receiver.received_bytes, 100_000);
         // Confirmations may be on their way, and the one of the connection itself counts as a byte.
         assert!((1..=100_001).contains(&sender.confirmed_bytes), "{sender:?}");
+        // One that closes for what nobody has read yet, in part.
+        assert!((1000..1 << 30).contains(&sender.peer_window_bytes), "{all:?}");
         assert_eq!(find(1, 1), None);
     }
 
@@ -242,6 +248,7 @@ mod tests {
         assert_eq!(found.busy, Duration::ZERO);
         assert_eq!((found.delivered, found.unsent_bytes, found.timeouts), (0, 0, 0));
         assert_eq!((found.confirmed_bytes, found.received_bytes), (0, 0));
+        assert_eq!(found.peer_window_bytes, 0);
         for length in 0..whole.len() {
             assert_eq!(connection(&whole[..length]), None, "{length}");
         }

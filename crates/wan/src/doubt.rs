@@ -65,7 +65,7 @@ impl Keeping {
             lateness_median: up.lateness_median + down.lateness_median,
             intake_lateness_median: up.intake_lateness_median + down.intake_lateness_median,
             overrun: sum(|direction| direction.overrun),
-            lost: sum(|direction| direction.counts.lost),
+            lost: statistics.each_ref().map(|direction| direction.counts.lost),
             dropped: sum(|direction| direction.counts.dropped),
             passed: statistics
                 .each_ref()

@@ -30,8 +30,8 @@ pub struct Keeping {
     pub intake_lateness_median: Duration,
     /// Packets of both directions that were lost beside the link, because this process was busy.
     pub overrun: u64,
-    /// Packets of both directions that were lost on the wire, as the link has it.
-    pub lost: u64,
+    /// Packets that were lost on the wire, there and back, as the link has it.
+    pub lost: [u64; 2],
     /// Packets of both directions for which the link's queues had no room.
     pub dropped: u64,
     /// Packets that came onto the wire, there and back: those that it may lose.
@@ -107,10 +107,8 @@ impl Watcher {
         let ways = of(&now.lateness_us, &mark.lateness_us);
         let intake = of(&now.intake_lateness_us, &mark.intake_lateness_us);
         let overrun = now.overruns.iter().zip(mark.overruns).map(|(now, before)| now.saturating_sub(before));
-        let more = |of: fn(&Counts) -> u64| {
-            let ways = now.counts.iter().zip(&mark.counts);
-            ways.map(|(now, before)| of(now).saturating_sub(of(before))).sum()
-        };
+        let more =
+            |way: usize, of: fn(&Counts) -> u64| of(&now.counts[way]).saturating_sub(of(&mark.counts[way]));
         let passed = |way: usize| {
             let [before, now] = [mark, &now].map(|at| at.counts[way].offered - at.counts[way].dropped);
             now.saturating_sub(before)
@@ -125,8 +123,8 @@ impl Watcher {
             lateness_median: median(&ways),
             intake_lateness_median: median(&intake),
             overrun: overrun.sum(),
-            lost: more(|counts| counts.lost),
-            dropped: more(|counts| counts.dropped),
+            lost: [0, 1].map(|way| more(way, |counts| counts.lost)),
+            dropped: [0, 1].iter().map(|way| more(*way, |counts| counts.dropped)).sum(),
             fewest: ways.iter().map(Histogram::len).min().unwrap_or_default(),
         })
     }

@@ -121,7 +121,7 @@ const LOSSES_OFF: f64 = 5.0;
 fn wrong_losses(link: &Link, keepings: &[Keeping]) -> Option<String> {
     let passed = |way: usize| keepings.iter().map(|keeping| keeping.passed[way]).sum::<u64>() as f64;
     let ways = [(&link.up.loss, passed(0)), (&link.down.loss, passed(1))];
-    let lost = keepings.iter().map(|keeping| keeping.lost).sum::<u64>();
+    let lost = keepings.iter().flat_map(|keeping| keeping.lost).sum::<u64>();
     let expected: f64 = ways.iter().map(|(loss, packets)| loss.mean() * packets).sum();
     let variance: f64 = ways.iter().map(|(loss, packets)| loss.variance(*packets) * packets * packets).sum();
     let off = (lost as f64 - expected).abs();
@@ -174,7 +174,8 @@ fn result(
     let overrun = packets(|run| run.keeping.overrun);
     let outpaced = middle(&|run| run.keeping.outpaced_share());
     let keepings: Vec<Keeping> = runs.iter().map(|run| run.keeping).collect();
-    let (lost, dropped) = (packets(|run| run.keeping.lost), packets(|run| run.keeping.dropped));
+    let lost = packets(|run| run.keeping.lost.iter().sum());
+    let dropped = packets(|run| run.keeping.dropped);
     let cached = runs.iter().filter_map(|run| run.cached).reduce(f64::max);
     let parts = near(runs, measured, |run| run.parts.is_some()).and_then(|run| run.parts);
     let nearest_times = near(runs, measured, |run| run.times.is_some()).and_then(|run| run.times);
@@ -294,7 +295,7 @@ mod tests {
     fn losses_are_those_that_the_link_is_to_have() {
         let link: Link = "oc3-50,loss=1%".parse().expect("a link");
         let of = |lost, passed| {
-            let keeping = Keeping { lost, passed: [passed; 2], ..Keeping::default() };
+            let keeping = Keeping { lost: [lost, 0], passed: [passed; 2], ..Keeping::default() };
             wrong_losses(&link, &[keeping, keeping])
         };
         // 400 of 40,000, with a deviation of 20.
@@ -302,7 +303,7 @@ mod tests {
         assert!(of(0, 10_000).is_some_and(|why| why.contains("lost 0 packets of 40000")));
         assert!(of(300, 10_000).is_some() && of(1, 10).is_none(), "one of few tells nothing");
         let clear: Link = "oc3-50".parse().expect("a link");
-        let lost = Keeping { lost: 2, passed: [100; 2], ..Keeping::default() };
+        let lost = Keeping { lost: [1; 2], passed: [100; 2], ..Keeping::default() };
         assert!(
             wrong_losses(&clear, &[lost]).is_some() && wrong_losses(&clear, &[Keeping::default()]).is_none()
         );
@@ -314,7 +315,7 @@ mod tests {
         let study = study("dr-shared").expect("a study");
         for cell in (study.cells)(1).into_iter().filter(|cell| cell.link.is_some()) {
             let told = cell.parameters.clone();
-            let keeping = Keeping { lost: 100, passed: [1000; 2], ..Keeping::default() };
+            let keeping = Keeping { lost: [70, 30], passed: [1000; 2], ..Keeping::default() };
             let run = Run { keeping, ..Run::of(1.0, Some((0.9, Limit::Window))) };
             let aimed = Aimed { cell, peer: None };
             let result = result(study, &aimed, &[run], &mut Vec::new(), (false, true)).expect("a run");

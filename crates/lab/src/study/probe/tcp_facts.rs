@@ -289,6 +289,7 @@ mod tests {
             congestion_window_bytes: window,
             round_trip: Duration::from_millis(10),
             receive_space_bytes: 2 * window,
+            peer_window_bytes: 3 * window,
             is_recovering: false,
             retransmitted: 0,
             delivered,
