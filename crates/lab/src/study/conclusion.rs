@@ -254,6 +254,9 @@ fn result(
         // Whatever came, it is not what this link lets through.
         (result.limit, result.because) = (UNEXPLAINED.to_owned(), Some(why));
     }
+    if let Some(why) = why::beyond_line(cell, &result) {
+        (result.limit, result.machine, result.because) = (UNEXPLAINED.to_owned(), None, Some(why));
+    }
     if is_unfinished {
         result.limit = UNFINISHED.to_owned();
     }
@@ -322,6 +325,17 @@ mod tests {
             assert_eq!(result.limit, UNEXPLAINED, "{told:?}");
             assert!(result.because.is_some_and(|because| because.contains("lost 100 packets")), "{told:?}");
         }
+    }
+
+    #[test]
+    fn more_than_a_line_carries_is_explained_by_nothing() {
+        let wanted = [("request_kib", "64"), ("window", "32"), ("rtt_ms", "2"), ("mode", "read")];
+        let of =
+            |measured| concluded("dalgic-sweep", &wanted, &[(measured, Some((18.7, Limit::Link)))], false);
+        let too_much = of(19.6);
+        assert_eq!((&*too_much.limit, too_much.is_unexplained()), (UNEXPLAINED, true));
+        assert!(too_much.because.is_some_and(|because| because.contains("more than the 18.7 MB/s")));
+        assert_eq!(of(18.9).limit, "link-rate", "it was measured with some error");
     }
 
     #[test]

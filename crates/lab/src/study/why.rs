@@ -7,6 +7,7 @@
 //! than there is asked of our own limit, and what is more of theirs.
 
 mod above;
+mod beyond;
 mod commands;
 mod disks;
 mod files;
@@ -21,6 +22,7 @@ use super::{Cell, Study, dalgic};
 use crate::report::figure_text;
 
 pub(super) use above::above;
+pub(super) use beyond::beyond_line;
 
 use commands::Commands;
 use disks::{Disks, apart, slow_disks};

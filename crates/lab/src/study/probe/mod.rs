@@ -324,6 +324,18 @@ impl Probe {
         Turn { outstanding_bytes: self.outstanding_bytes().min(of_losses), round_trips, losses }
     }
 
+    /// Whether there is data on the way to the target, and on the way back; both where nobody knows.
+    pub(crate) fn data_ways(&self) -> [bool; 2] {
+        match self {
+            Self::Tcp { to_target, .. } => [*to_target, !to_target],
+            Self::Disk(disk) => {
+                let reads = disk.mix().read_share;
+                [reads < 1.0, reads > 0.0]
+            }
+            _ => [true; 2],
+        }
+    }
+
     /// In bytes, as far as that is known.
     fn outstanding_bytes(&self) -> u64 {
         match self {
