@@ -243,8 +243,7 @@ fn result(
     let turn = model.zip(link.as_ref());
     let turn = turn.and_then(|(model, link)| cell.probe.turn(model, link, at_rest, round_trips));
     result.judge(limit, turn.as_ref(), beside);
-    let all_s = runs.iter().map(|run| run.lasted.as_secs_f64()).sum();
-    let lasted = Lasted { all_s, runs: runs.len(), is_final };
+    let lasted = Lasted::of(cell, runs, is_final);
     if let Some(named) = limits::named(cell, &result, of_run, lasted) {
         named.tell(&mut result);
     }

@@ -27,8 +27,8 @@ pub(crate) const WAN: Study = Study {
     paper: PAPER,
     question: "what delay and losses leave of a gigabit, with TCP buffers and command windows small and large (section III)",
     differs: "Writes of 64 KiB into memory, 4 or 64 under way. A buffer of 64 KB is what TCP had at most in the paper's time; what \
-              the kernels make of it is told by them: snd_cwnd is what congestion control let be under way, rcv_space what the target's \
-              end had room for in a round trip, rwnd_limited and sndbuf_limited the shares of the time in which the receiver's window and the \
+              the kernels make of it is told by them: snd_cwnd is what congestion control let be under way, snd_wnd what the target's \
+              window did, rcv_space what its end had room for in a round trip, rwnd_limited and sndbuf_limited the shares of the time in which the receiver's window and the \
               sender's buffer held data up. The model knows the setting alone. Tuned is what today's kernels do by themselves. The paper's figures are not at hand; it found the command window to be the limit \
               once TCP was tuned.",
     axes: Some(("added_ms", "loss_percent")),

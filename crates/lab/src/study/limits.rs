@@ -190,7 +190,7 @@ fn of_login(phase: LoginPhase, milliseconds: f64, round_trips_ms: f64) -> &'stat
 
 #[cfg(test)]
 mod tests {
-    const LASTED: Lasted = Lasted { all_s: 1.0, runs: 1, is_final: true };
+    const LASTED: Lasted = Lasted { all_s: 1.0, runs: 1, lost: 0, is_final: true };
 
     use super::super::{Further, study};
     use super::*;

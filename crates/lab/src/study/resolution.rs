@@ -2,24 +2,40 @@
 //! once, and those of before and behind the time count as they happen to be answered.
 
 use super::Cell;
-use super::probe::{CONGESTION_WINDOW, Probe};
+use super::probe::{CONGESTION_WINDOW, Probe, Run};
 use super::result::CellResult;
 use crate::report::figure_text;
 
 /// More of what the model expects is not excused, however short the runs were.
 const SHARE_MAX: f64 = 0.25;
 
-/// How long the runs of a cell were.
+/// How long the runs of a cell were, and what was lost in them.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Lasted {
     /// All of them together, in seconds.
     pub(super) all_s: f64,
     pub(super) runs: usize,
+    /// Packets that the line lost of the directions that carry data, in all of them.
+    pub(super) lost: u64,
     /// No other one may tell more.
     pub(super) is_final: bool,
 }
 
 impl Lasted {
+    pub(super) fn of(cell: &Cell, runs: &[Run], is_final: bool) -> Self {
+        let ways = cell.probe.data_ways();
+        let lost = |run: &Run| {
+            let each = run.keeping.lost.into_iter().zip(ways);
+            each.filter(|(_, has_data)| *has_data).map(|(lost, _)| lost).sum::<u64>()
+        };
+        Self {
+            all_s: runs.iter().map(|run| run.lasted.as_secs_f64()).sum(),
+            runs: runs.len(),
+            lost: runs.iter().map(lost).sum(),
+            is_final,
+        }
+    }
+
     /// The mean of a run, in seconds.
     fn run_s(self) -> f64 {
         self.all_s / self.runs as f64
@@ -50,8 +66,24 @@ pub(super) fn of_losses(cell: &Cell, result: &CellResult, lasted: Lasted) -> Opt
 
 #[cfg(test)]
 mod tests {
+    use lunette_wan::Keeping;
+
     use super::*;
     use crate::study::{Further, study};
+
+    #[test]
+    fn what_was_lost_is_what_was_lost_of_the_data() {
+        let of = |name: &str, wanted: &[&str]| {
+            let cells = (study(name).expect("a study").cells)(1);
+            let has = |cell: &Cell, value: &str| cell.parameters.iter().any(|own| own.1 == value);
+            let cell = cells.iter().find(|cell| wanted.iter().all(|value| has(cell, value))).expect("a cell");
+            let run = |lost| Run { keeping: Keeping { lost, ..Keeping::default() }, ..Run::of(1.0, None) };
+            Lasted::of(cell, &[run([3, 40]), run([4, 50])], true).lost
+        };
+        assert_eq!([of("dalgic-sweep", &["write-unsolicited"]), of("dalgic-sweep", &["read"])], [7, 90]);
+        assert_eq!([of("dalgic-tcp", &["I-to-T"]), of("dalgic-tcp", &["T-to-I"])], [7, 90]);
+        assert_eq!(of("trinkle-profiles", &["sql-64k"]), 97, "reads and writes");
+    }
 
     #[test]
     fn what_is_under_way_may_be_missing_or_too_much_where_packets_are_lost() {
@@ -65,7 +97,7 @@ mod tests {
                 further,
                 ..CellResult::of(Vec::new(), measured, unit)
             };
-            of_losses(&cell, &figures, Lasted { all_s, runs: 2, is_final })
+            of_losses(&cell, &figures, Lasted { all_s, runs: 2, lost, is_final })
         };
         let text = of((16.7, 18.7), 4400.0, 3, "MB/s", 1.08, true).unwrap_or_default();
         assert!(
@@ -103,7 +135,8 @@ mod tests {
                     further,
                     ..CellResult::of(Vec::new(), 17.0, "MB/s")
                 };
-                let told = of_losses(&cell, &figures, Lasted { all_s: 0.5, runs: 1, is_final: true });
+                let told =
+                    of_losses(&cell, &figures, Lasted { all_s: 0.5, runs: 1, lost: 3, is_final: true });
                 assert_eq!(told, None, "{name}");
             }
         }

@@ -40,7 +40,9 @@ pub(crate) use files::{Figure, FilesProbe, Job, SIZES_KIB, Scheme};
 pub(crate) use keys::Keys;
 pub(crate) use login::{Authentication, EXCHANGES, LOGINS, LoginPhase, LoginProbe};
 pub(crate) use shared::SharedProbe;
-pub(crate) use tcp_facts::{CONGESTION_WINDOW, HELD_UP, ORDER_CARRIES, STOOD_STILL, WINDOWS_CARRY};
+pub(crate) use tcp_facts::{
+    CONGESTION_WINDOW, HELD_UP, ORDER_CARRIES, PEER_WINDOW, PEER_WINDOWS_CARRY, STOOD_STILL, WINDOWS_CARRY,
+};
 pub(crate) use transfer::TransferProbe;
 pub(crate) use virtualized::VirtualProbe;
 

@@ -17,9 +17,13 @@ const STEP: Duration = Duration::from_millis(20);
 
 /// What the senders' congestion windows let be under way, all together, in 10^3 bytes.
 pub(crate) const CONGESTION_WINDOW: &str = "snd_cwnd";
+/// What the receivers' windows let be under way, all together, in 10^3 bytes.
+pub(crate) const PEER_WINDOW: &str = "snd_wnd";
 /// What TCP lets through, in 10^6 bytes per second: on average what its congestion windows let be under way in a round trip, as
 /// TCP measures those, and no more than the line carries. A connection that stands still carries nothing.
 pub(crate) const WINDOWS_CARRY: &str = "windows carry";
+/// The same of the receivers' windows, of senders that always have something to send.
+pub(crate) const PEER_WINDOWS_CARRY: &str = "receivers carry";
 /// The share of the time in which a connection stood still: for longer than a round trip nothing of what was under way had come.
 pub(crate) const STOOD_STILL: &str = "stood still";
 /// The same of several connections, of which others carry no more than they have while one repairs losses, stands still or has
@@ -71,6 +75,10 @@ impl Seen {
 
     fn congestion_window_bytes(&self) -> u64 {
         self.senders.iter().map(|one| one.congestion_window_bytes).sum()
+    }
+
+    fn peer_window_bytes(&self) -> u64 {
+        self.senders.iter().map(|one| one.peer_window_bytes).sum()
     }
 
     fn time(&self, of: fn(&TcpConnection) -> Duration) -> Duration {
@@ -145,6 +153,15 @@ impl Watched {
             window_bytes as f64 / self.round_trip(one).as_secs_f64()
         };
         Some(line.min(seen.senders.iter().enumerate().map(|(at, one)| rate(at, one)).sum()))
+    }
+
+    /// What receivers' windows let through at a moment, in bytes per second; none where the line has no limit, or the kernel does not
+    /// tell.
+    fn receivers_carry(&self, seen: &Seen) -> Option<f64> {
+        // Far below what a double holds exactly.
+        let rate = |one: &TcpConnection| one.peer_window_bytes as f64 / self.round_trip(one).as_secs_f64();
+        let all: f64 = seen.senders.iter().map(rate).sum();
+        self.line_bytes_per_s.map(|line| line.min(all)).filter(|carried| *carried > 0.0)
     }
 }
 
@@ -240,6 +257,7 @@ fn told(watched: &Watched, seen: &[Seen]) -> Vec<Further> {
         looks().map(|(seen, doing)| watched.carries(seen, doing, in_order)).collect()
     };
     let carried = |name, in_order| Some(Further::new(name, mean(&carried(in_order)?) / 1e6, "MB/s"));
+    let receivers: Option<Vec<f64>> = seen.iter().map(|seen| watched.receivers_carry(seen)).collect();
     let recovering = |seen: &Seen| {
         let recovering = seen.senders.iter().filter(|one| one.is_recovering).count();
         recovering as f64 / seen.senders.len() as f64
@@ -256,6 +274,8 @@ fn told(watched: &Watched, seen: &[Seen]) -> Vec<Further> {
     let are_several = seen.iter().any(|seen| seen.senders.len() > 1);
     [
         window(CONGESTION_WINDOW, Seen::congestion_window_bytes),
+        // Older kernels do not tell it.
+        window(PEER_WINDOW, Seen::peer_window_bytes).filter(|window| window.measured > 0.0),
         window("rcv_space", |seen| seen.receive_space_bytes),
         share("rwnd_limited", |one| one.held_by_receiver),
         share("sndbuf_limited", |one| one.held_by_buffer),
@@ -264,6 +284,7 @@ fn told(watched: &Watched, seen: &[Seen]) -> Vec<Further> {
         are_several.then(|| of_time(HELD_UP, &holds_up)),
         carried(WINDOWS_CARRY, false),
         are_several.then(|| carried(ORDER_CARRIES, true)).flatten(),
+        receivers.map(|carried| Further::new(PEER_WINDOWS_CARRY, mean(&carried) / 1e6, "MB/s")),
     ]
     .into_iter()
     .flatten()
@@ -332,6 +353,7 @@ mod tests {
         let figures: Vec<_> = told.iter().map(|one| (&*one.name, one.measured.round(), &*one.unit)).collect();
         let expected = [
             ("snd_cwnd", 20.0, "KB"),
+            (PEER_WINDOW, 60.0, "KB"),
             ("rcv_space", 40.0, "KB"),
             ("rwnd_limited", 50.0, "%"),
             ("sndbuf_limited", 0.0, "%"),
@@ -339,13 +361,18 @@ mod tests {
             (STOOD_STILL, 0.0, "%"),
             // 1, 5 (of 9) and 2 MB/s.
             (WINDOWS_CARRY, 3.0, "MB/s"),
+            // 3, 5 (of 27) and 5 (of 6) MB/s.
+            (PEER_WINDOWS_CARRY, 4.0, "MB/s"),
         ];
         assert_eq!(figures, expected);
         // Who had nothing to send was held up by nothing, and of a line without a limit nobody knows what it carries.
         let endless = Watched { line_bytes_per_s: None, ..OVER_10_MS };
         let names: Vec<String> =
             super::told(&endless, &one_by_one(&looks[..1])).into_iter().map(|one| one.name).collect();
-        assert_eq!(names, ["snd_cwnd", "rcv_space", "recovering", STOOD_STILL]);
+        assert_eq!(names, ["snd_cwnd", PEER_WINDOW, "rcv_space", "recovering", STOOD_STILL]);
+        let old = looks.map(|one| TcpConnection { peer_window_bytes: 0, ..one });
+        let told = super::told(&OVER_10_MS, &one_by_one(&old));
+        assert_eq!([PEER_WINDOW, PEER_WINDOWS_CARRY].map(|name| figure(&told, name)), [None; 2]);
     }
 
     #[test]

@@ -1,13 +1,11 @@
 //! Why more came than the model expects: what it does not know.
 
-use lunette_link::Link;
 use lunette_workload::model::Limit;
 
 use super::link_of;
 use crate::report::figure_text;
 use crate::study::collected::STOLEN_MAX;
-use crate::study::judgement::{OFF, SAMPLED};
-use crate::study::probe::{ORDER_CARRIES, Probe, WINDOWS_CARRY};
+use crate::study::probe::{ORDER_CARRIES, PEER_WINDOW, PEER_WINDOWS_CARRY, Probe, WINDOWS_CARRY};
 use crate::study::resolution::{self, Lasted};
 use crate::study::{Cell, CellResult};
 
@@ -26,32 +24,42 @@ pub(in crate::study) fn above(
     if let Probe::Login(_) = cell.probe {
         return sooner(cell, result);
     }
-    let reason = match limit? {
-        Limit::TcpWindow => return is_of_buffer(result).then(|| window(cell, result)),
+    match limit? {
+        Limit::TcpWindow => window(result),
         Limit::Loss => {
             let by_windows = || by_windows(cell, result).filter(|_| lasted.is_final);
-            return by_chance(cell, result, lasted.all_s).or_else(by_windows);
+            by_chance(cell, result, lasted).or_else(by_windows)
         }
-        Limit::Window if is_of_echo(result) => format!(
-            "the model's round trip was measured while the host gave {:.0} % of the processor time that this machine wanted to others",
-            result.echo_stolen * 100.0
-        ),
-        Limit::Window if is_of_busy_echo(result) => format!(
-            "the model's round trip, {} µs, was measured while this machine had other work: 48 bytes took {} µs there and back at another time",
-            figure_text(result.model_round_trip_us.unwrap_or_default()),
-            figure_text(result.echo_us.unwrap_or_default())
-        ),
-        // No link carries more than its rate, and no command takes less than its round trips: what came was under way before.
-        Limit::Link | Limit::Window => {
-            return resolution::of_losses(cell, result, lasted);
+        Limit::Window => {
+            let of_losses = || resolution::of_losses(cell, result, lasted);
+            stolen_echo(result).or_else(|| busy_echo(result)).or_else(of_losses)
         }
-    };
-    Some(reason)
+        // No link carries more than its rate: what came was under way before.
+        Limit::Link => resolution::of_losses(cell, result, lasted),
+    }
 }
 
-/// A kernel takes twice what is set for a buffer (socket(7), SO_RCVBUF), and no window is larger than that.
-fn is_of_buffer(result: &CellResult) -> bool {
-    result.model.is_some_and(|model| result.measured <= 2.0 * model * (1.0 + OFF))
+fn figure(result: &CellResult, name: &str) -> Option<f64> {
+    result.further.iter().find(|one| one.name == name).map(|one| one.measured)
+}
+
+/// Whether this is what the model expects with something else in the place of what it knows, and what came.
+fn is_it(result: &CellResult, predicted: f64) -> bool {
+    result.model.is_some_and(|model| result.is_near(predicted, model))
+}
+
+/// The windows that receivers' kernels made of buffers that are set, where that is what came.
+fn window(result: &CellResult) -> Option<String> {
+    let window_kb = figure(result, PEER_WINDOW)?;
+    let carried = figure(result, PEER_WINDOWS_CARRY).filter(|carried| is_it(result, *carried))?;
+    (result.unit == "MB/s").then(|| {
+        format!(
+            "TCP's buffers are set, and a kernel makes a window of them by what packets really take: the receiver's was {} KB, which let {} MB/s through in \
+             the round trips that TCP measured",
+            figure_text(window_kb),
+            figure_text(carried)
+        )
+    })
 }
 
 /// How many times its deviation a rate may be off its mean: one of some hundred is further off by chance.
@@ -60,17 +68,20 @@ const DEVIATIONS: f64 = 3.0;
 /// All was too short for a mean over losses, which the model's rate is; how many there were is held against the link in `conclusion`.
 /// Where losses are independent, the deviation of what is between two of them is its mean, and that of the mean over n of them the
 /// root of n less. A rate varies less, by a power below one of that.
-fn by_chance(cell: &Cell, result: &CellResult, lasted_s: f64) -> Option<String> {
+fn by_chance(cell: &Cell, result: &CellResult, lasted: Lasted) -> Option<String> {
     let link = link_of(cell)?;
     let model = result.model.filter(|_| result.unit == "MB/s")?;
-    let packets = model * 1e6 * lasted_s / f64::from(link.mtu);
-    let losses = packets * link.up.loss.mean().max(link.down.loss.mean());
-    let is_few = losses > 0.0 && result.measured <= model * (1.0 + DEVIATIONS / losses.sqrt());
-    is_few.then(|| {
+    // Far fewer than a double counts; where none was lost yet, as many as there are at the model's rate.
+    let expected =
+        model * 1e6 * lasted.all_s / f64::from(link.mtu) * link.up.loss.mean().max(link.down.loss.mean());
+    let losses = if lasted.lost > 0 { lasted.lost as f64 } else { expected };
+    let most = model * (1.0 + DEVIATIONS / losses.sqrt());
+    (expected > 0.0 && result.measured <= most).then(|| {
         format!(
-            "the model's rate under losses is a mean over many of them, and at that rate there are {} in the {} s of all runs",
-            figure_text(losses),
-            figure_text(lasted_s)
+            "the model's rate under losses is a mean over many of them, and the line lost {} packets of data in the {} s of all runs, which may leave {} by chance",
+            lasted.lost,
+            figure_text(lasted.all_s),
+            figure_text(most)
         )
     })
 }
@@ -82,17 +93,15 @@ const FEW_LOSSES: u64 = 10;
 /// TCP's windows let through what came, after losses that were few for each connection.
 fn by_windows(cell: &Cell, result: &CellResult) -> Option<String> {
     let Probe::Disk(disk) = &cell.probe else { return None };
-    let figure = |name| result.further.iter().find(|one| one.name == name).map(|one| one.measured);
     let off = |carried: f64| (result.measured - carried).abs();
-    let windows = figure(WINDOWS_CARRY).map(|carried| (carried, ""));
+    let windows = figure(result, WINDOWS_CARRY).map(|carried| (carried, ""));
     let in_order =
-        figure(ORDER_CARRIES).map(|carried| (carried, ", where commands are taken in their order"));
+        figure(result, ORDER_CARRIES).map(|carried| (carried, ", where commands are taken in their order"));
     let carried = windows.into_iter().chain(in_order);
     let (carried, how) = carried.min_by(|one, other| off(one.0).total_cmp(&off(other.0)))?;
     let lost = result.lost + result.dropped;
     let are_few = lost > 0 && lost <= FEW_LOSSES * u64::from(disk.connections);
-    let is_it = Some(carried) > result.model && off(carried) <= carried * SAMPLED;
-    (are_few && is_it && result.unit == "MB/s").then(|| {
+    (are_few && is_it(result, carried) && result.unit == "MB/s").then(|| {
         format!(
             "{lost} packets were lost, which are too few to leave the windows that the model expects of many: what TCP's congestion windows let through \
              meanwhile is {} MB/s{how}",
@@ -101,20 +110,35 @@ fn by_windows(cell: &Cell, result: &CellResult) -> Option<String> {
     })
 }
 
-/// The host held up what the model's round trip was measured with, and no more came than without that.
-fn is_of_echo(result: &CellResult) -> bool {
+/// The host held up what the model's round trip was measured with, and as much came as without that.
+fn stolen_echo(result: &CellResult) -> Option<String> {
     let left = 1.0 - result.echo_stolen;
-    let faster = result
-        .model
-        .map(|model| if result.unit == "ms" { model / result.measured } else { result.measured / model });
-    result.echo_stolen > STOLEN_MAX && faster.is_some_and(|faster| faster * left <= 1.0 + OFF)
+    let model = result.model.filter(|_| result.echo_stolen > STOLEN_MAX)?;
+    let without = if result.unit == "ms" { model * left } else { model / left };
+    is_it(result, without).then(|| {
+        format!(
+            "the model's round trip was measured while the host gave {:.0} % of the processor time that this machine wanted to others, without which it \
+             would say {}",
+            result.echo_stolen * 100.0,
+            figure_text(without)
+        )
+    })
 }
 
-/// Another round trip of the same link was shorter than the model's, and no more came than that allows.
-fn is_of_busy_echo(result: &CellResult) -> bool {
+/// Another round trip of the same link was shorter than the model's, and as much came as that allows.
+fn busy_echo(result: &CellResult) -> Option<String> {
     let times = result.model_round_trip_us.zip(result.echo_us).filter(|(told, shortest)| shortest < told);
-    let faster = result.model.filter(|_| result.unit != "ms").map(|model| result.measured / model);
-    times.zip(faster).is_some_and(|((told, shortest), faster)| faster <= told / shortest * (1.0 + OFF))
+    let (told, shortest) = times?;
+    let with_that = result.model.filter(|_| result.unit != "ms")? * told / shortest;
+    is_it(result, with_that).then(|| {
+        format!(
+            "the model's round trip, {} µs, was measured while this machine had other work: 48 bytes took {} µs there and back at another time, with which \
+             it would say {}",
+            figure_text(told),
+            figure_text(shortest),
+            figure_text(with_that)
+        )
+    })
 }
 
 /// A login whose round trips were all short ones: by no more than jitter makes of each.
@@ -130,58 +154,63 @@ fn sooner(cell: &Cell, result: &CellResult) -> Option<String> {
     })
 }
 
-/// The window that there was, by Little's law.
-fn window(cell: &Cell, result: &CellResult) -> String {
-    let round_trip = cell.link.as_deref().and_then(|link| link.parse::<Link>().ok());
-    let round_trip_s = round_trip.map(|link| link.round_trip().as_secs_f64()).unwrap_or_default();
-    let kilobytes = result.measured * 1e3 * round_trip_s;
-    let under_way = if result.unit == "MB/s" && kilobytes >= 1.0 {
-        format!("{kilobytes:.0} KB were under way in each round trip: ")
-    } else {
-        String::new()
-    };
-    format!(
-        "{under_way}TCP's buffers are set, and the kernel makes a window of them; newer ones count what packets really take, which lets \
-         more be under way than was set"
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::study::{Further, study};
 
-    fn lasted(all_s: f64) -> Lasted {
-        Lasted { all_s, runs: 1, is_final: true }
+    fn lasted(lost: u64) -> Lasted {
+        Lasted { all_s: 1.0, runs: 1, lost, is_final: true }
     }
 
     #[test]
-    fn more_than_the_model_has_a_reason_and_the_window_a_figure() {
+    fn more_than_the_model_has_is_what_a_receivers_window_let_through() {
         let cells = (study("dr-wan").expect("a study").cells)(1);
         let is_it = |cell: &&Cell| cell.link.as_deref() == Some("gige,rtt=50ms,loss=0%");
         let cell = cells.iter().find(is_it).expect("a cell");
-        let of = |measured, limit| {
-            let result = CellResult { model: Some(1.31), ..CellResult::of(Vec::new(), measured, "MB/s") };
-            above(cell, &result, limit, lasted(1.0))
+        let of = |measured, carried: &[f64], limit| {
+            let mut further = vec![Further::new(PEER_WINDOW, 85.5, "KB")];
+            further.extend(carried.iter().map(|carried| Further::new(PEER_WINDOWS_CARRY, *carried, "MB/s")));
+            let figures = CellResult::of(Vec::new(), measured, "MB/s");
+            above(cell, &CellResult { model: Some(1.31), further, ..figures }, limit, lasted(0))
         };
-        let text = of(1.62, Some(Limit::TcpWindow)).unwrap_or_default();
-        assert!(text.starts_with("81 KB were under way in each round trip: "), "{text}");
-        assert_eq!(of(1.62, Some(Limit::Loss)), None, "this line loses nothing");
-        assert_eq!((of(1.40, Some(Limit::TcpWindow)), of(1.62, None)), (None, None));
-        assert_eq!(of(3.0, Some(Limit::TcpWindow)), None, "no kernel makes that of a buffer");
-        // Nobody knows a reason why more came than a line carries, or sooner than round trips take.
-        assert_eq!((of(1.62, Some(Limit::Link)), of(1.62, Some(Limit::Window))), (None, None));
-        let held_up = |echo_stolen, limit| {
-            let result =
-                CellResult { model: Some(1.31), echo_stolen, ..CellResult::of(Vec::new(), 1.62, "MB/s") };
-            above(cell, &result, Some(limit), lasted(1.0))
-        };
-        assert!(held_up(0.2, Limit::Window).is_some_and(|why| why.contains("gave 20 %")));
-        assert_eq!((held_up(0.1, Limit::Window), held_up(0.2, Limit::Link)), (None, None), "1.24 of it");
+        let text = of(1.62, &[1.71], Some(Limit::TcpWindow)).unwrap_or_default();
+        assert!(text.contains("the receiver's was 85.5 KB, which let 1.71 MB/s through"), "{text}");
+        // The window was not as large, or so large that it held up nothing; nobody knows; that is no reason for anything else.
+        for carried in [&[1.31] as &[f64], &[2.1], &[]] {
+            assert_eq!(of(1.62, carried, Some(Limit::TcpWindow)), None, "{carried:?}");
+        }
+        assert_eq!(of(1.62, &[1.71], Some(Limit::Loss)), None, "this line loses nothing");
+        assert_eq!((of(1.40, &[1.40], Some(Limit::TcpWindow)), of(1.62, &[1.71], None)), (None, None));
+        assert_eq!(
+            (of(1.62, &[1.71], Some(Limit::Link)), of(1.62, &[1.71], Some(Limit::Window))),
+            (None, None)
+        );
     }
 
     #[test]
-    fn a_round_trip_of_a_busy_machine_is_a_reason_as_far_as_another_was_shorter() {
+    fn an_echo_that_was_held_up_is_a_reason_for_as_much_as_it_made_of_the_model() {
+        let cells = (study("dr-wan").expect("a study").cells)(1);
+        let of = |(measured, unit), echo_stolen, limit| {
+            let figures = CellResult::of(Vec::new(), measured, unit);
+            above(
+                &cells[0],
+                &CellResult { model: Some(1.31), echo_stolen, ..figures },
+                Some(limit),
+                lasted(0),
+            )
+        };
+        let text = of((1.62, "MB/s"), 0.2, Limit::Window).unwrap_or_default();
+        assert!(text.contains("gave 20 %") && text.ends_with("it would say 1.64"), "{text}");
+        assert!(of((1.05, "ms"), 0.2, Limit::Window).is_some());
+        // 2.62 would have come; less than that was held up; a full line has no round trips.
+        assert_eq!(of((1.62, "MB/s"), 0.5, Limit::Window), None);
+        assert_eq!(of((1.62, "MB/s"), 0.04, Limit::Window), None);
+        assert_eq!(of((1.62, "MB/s"), 0.2, Limit::Link), None);
+    }
+
+    #[test]
+    fn a_round_trip_of_a_busy_machine_is_a_reason_where_another_was_as_much_shorter() {
         let cells = (study("dalgic-sweep").expect("a study").cells)(1);
         let of = |measured, echo_us, limit| {
             let result = CellResult {
@@ -190,14 +219,15 @@ mod tests {
                 echo_us,
                 ..CellResult::of(Vec::new(), measured, "MB/s")
             };
-            above(&cells[0], &result, Some(limit), lasted(1.0))
+            above(&cells[0], &result, Some(limit), lasted(0))
         };
-        let text = of(12.7, Some(181.0), Limit::Window).unwrap_or_default();
-        assert!(text.contains("386 µs") && text.contains("181 µs"), "{text}");
-        assert_eq!(of(24.0, Some(181.0), Limit::Window), None, "that is more than it allows");
-        let others = [of(12.7, Some(386.0), Limit::Window), of(12.7, None, Limit::Window)];
+        let text = of(19.0, Some(181.0), Limit::Window).unwrap_or_default();
+        assert!(text.contains("386 µs") && text.contains("181 µs") && text.ends_with("say 21.1"), "{text}");
+        assert_eq!(of(12.7, Some(181.0), Limit::Window), None, "that is less than it makes");
+        assert_eq!(of(27.0, Some(181.0), Limit::Window), None, "that is more than it makes");
+        let others = [of(19.0, Some(386.0), Limit::Window), of(19.0, None, Limit::Window)];
         assert_eq!(others, [None, None]);
-        assert_eq!(of(12.7, Some(181.0), Limit::Link), None);
+        assert_eq!(of(19.0, Some(181.0), Limit::Link), None);
     }
 
     #[test]
@@ -205,15 +235,20 @@ mod tests {
         let cells = (study("dalgic-connections").expect("a study").cells)(1);
         let is_it = |cell: &&Cell| cell.link.as_deref() == Some("oc3-50,queue=16M,loss=0.1%");
         let cell = cells.iter().find(is_it).expect("a cell");
-        let of = |measured, lasted_s| {
+        let of = |measured, lost| {
             let result = CellResult { model: Some(1.5), ..CellResult::of(Vec::new(), measured, "MB/s") };
-            above(cell, &result, Some(Limit::Loss), lasted(lasted_s))
+            above(cell, &result, Some(Limit::Loss), lasted(lost))
         };
-        // One packet in a thousand, of a thousand in each second: four of them may be two and a half times as far apart, and no more.
-        let text = of(3.7, 4.0).unwrap_or_default();
-        assert!(text.ends_with("there are 4.00 in the 4.00 s of all runs"), "{text}");
-        assert_eq!(of(3.8, 4.0), None);
-        assert!(of(3.8, 2.0).is_some() && of(2.0, 400.0).is_none());
+        // Four of them may be two and a half times as far apart, and no more.
+        let text = of(3.7, 4).unwrap_or_default();
+        assert!(
+            text.contains("lost 4 packets of data in the 1.00 s") && text.ends_with("leave 3.75 by chance"),
+            "{text}"
+        );
+        assert_eq!(of(3.8, 4), None);
+        assert!(of(3.8, 2).is_some() && of(2.0, 400).is_none());
+        // At that rate there is one in a second.
+        assert!(of(5.9, 0).is_some() && of(6.1, 0).is_none());
     }
 
     #[test]
@@ -230,7 +265,7 @@ mod tests {
             ];
             let figures = CellResult::of(Vec::new(), measured, "MB/s");
             let result = CellResult { model: Some(2.2), lost, further, ..figures };
-            above(cell, &result, Some(limit), Lasted { all_s: 15.0, runs: 3, is_final })
+            above(cell, &result, Some(limit), Lasted { all_s: 15.0, runs: 3, lost, is_final })
         };
         let text = of(7.0, 19, [6.5, 3.0], Limit::Loss, true).unwrap_or_default();
         assert!(text.starts_with("19 packets were lost, ") && text.ends_with("is 6.50 MB/s"), "{text}");
