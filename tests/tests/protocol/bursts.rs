@@ -7,7 +7,7 @@ use lunette_wire::frame::Digests;
 use lunette_wire::initiator::ScsiCommand;
 use lunette_wire::{TargetPdu, TargetTransferTag};
 
-use crate::pattern;
+use crate::{expect_on_disk, pattern};
 
 /// Bursts of up to 16 MiB - 1 both ways, asked for and not, with digests and without.
 #[test]
@@ -48,5 +48,38 @@ fn bursts_are_as_long_as_the_longest_that_there_are() {
         let (TargetPdu::ScsiDataIn(pdu), read) = session.receive().expect("data") else { panic!("no data") };
         assert_eq!((pdu.initiator_task_tag, pdu.status), (tag, Some(0)), "one PDU has all of it");
         assert!(read == data, "other data was read");
+    }
+}
+
+/// Who offers no FirstBurstLength, or one that is rejected, has the default of 64 KiB, whatever this side would have offered (13.14).
+#[test]
+fn a_first_burst_that_was_not_agreed_on_is_the_default() {
+    const FIRST_BURST_BYTES: usize = 65_536;
+    let target = InProcess::start_with(&["0=mem:8M,write=back"], |config| {
+        config.limits.first_burst_length_bytes = 4096;
+    });
+    for (port, first_burst) in [(1, None), (2, Some("100"))] {
+        let offers = [("InitialR2T", "No"), ("ImmediateData", "Yes")].into_iter();
+        let offers = offers.chain(first_burst.map(|value| ("FirstBurstLength", value)));
+        let offers = offers.map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+        let options = LoginOptions { offers: Some(offers), ..target.options(port) };
+        let mut session = Raw::ready(target.portal(), &options, 0).expect("a login");
+        for length in [FIRST_BURST_BYTES, 300 << 10, 2 << 20] {
+            let mut data = pattern(length);
+            data[0] = port;
+            let command = ScsiCommand { is_final: false, ..write(0, 0, length) };
+            let tag = session.command(&command, &[]).expect("sent");
+            let first = &data[..FIRST_BURST_BYTES];
+            session.sequence((tag, TargetTransferTag::RESERVED), 0, first, 8192).expect("sent");
+            let mut came = first.len();
+            while came < length {
+                let r2t = session.r2t(tag).expect("an R2T");
+                assert_eq!(r2t.buffer_offset as usize, came);
+                session.answer_r2t(&r2t, &data, 8192).expect("sent");
+                came += r2t.desired_length as usize;
+            }
+            session.good(tag).expect("a write");
+            expect_on_disk(&mut session, 0, &data);
+        }
     }
 }

@@ -20,6 +20,8 @@ const UNEXPECTED_UNSOLICITED_DATA: TransportFault = (0x0c, 0x0c);
 const INCORRECT_AMOUNT_OF_DATA: TransportFault = (0x0c, 0x0d);
 /// ABORTED COMMAND, PROTOCOL SERVICE CRC ERROR (11.4.7.2).
 const PROTOCOL_SERVICE_CRC_ERROR: TransportFault = (0x47, 0x05);
+/// ABORTED COMMAND, INTERNAL TARGET FAILURE (SPC-4).
+const INTERNAL_TARGET_FAILURE: TransportFault = (0x44, 0x00);
 
 /// How often data of one task is asked for again; then it fails, as at ErrorRecoveryLevel 0.
 const LOSSES_MAX: u32 = 256;
@@ -155,6 +157,11 @@ impl<D: Share> Session<D> {
             }
         }
         self.advance(id, outbox);
+    }
+
+    /// The driver had no room for data that [`Self::locate_data_out`] has placed: its task must not end well without it.
+    pub fn data_out_lost(&mut self, id: TaskId) {
+        self.fail(id, INTERNAL_TARGET_FAILURE);
     }
 
     /// Of the first `wanted` bytes of a command's data, those that come only when [they are asked for](Self::solicit).

@@ -8,7 +8,7 @@ mod fence;
 mod order;
 
 use lunette_wire::initiator::{
-    LogoutRequest, NopOut, ScsiCommand, TaskManagementFunction, TaskManagementRequest,
+    LogoutRequest, NopOut, ScsiCommand, ScsiDataOut, TaskManagementFunction, TaskManagementRequest,
 };
 use lunette_wire::target::RejectReason;
 use lunette_wire::{Bhs, TargetPdu};
@@ -373,4 +373,34 @@ fn what_comes_by_itself_need_not_be_solicited() {
     assert_eq!((to_solicit(none, 100_000), to_solicit(none, u32::MAX)), (100_000, 100_000));
     // FirstBurstLength is 65,536.
     assert_eq!(to_solicit(announced, 100_000), 34_464);
+}
+
+/// What the driver had no room for must not end with GOOD, though its sequence is complete.
+#[test]
+fn data_that_was_lost_spoils_its_command() {
+    let mut bench = Bench::new(SessionType::Normal);
+    let pdu = ScsiCommand {
+        write: true,
+        expected_data_transfer_length: 512,
+        initiator_task_tag: InitiatorTaskTag(1),
+        cmd_sn: CmdSn(1),
+        ..ScsiCommand::default()
+    };
+    bench.session.parameters.initial_r2t = false;
+    let taken = bench.session.command(bench.now, CID, (&pdu.encode(0), &pdu, &[]), 0, &mut bench.outbox);
+    let id = taken.expect("a command");
+    bench.session.solicit(id, 512, &mut bench.outbox);
+    bench.outbox.events.clear();
+    let data = ScsiDataOut {
+        is_final: true,
+        initiator_task_tag: InitiatorTaskTag(1),
+        target_transfer_tag: TargetTransferTag::RESERVED,
+        ..ScsiDataOut::default()
+    };
+    assert_eq!(bench.session.locate_data_out(CID, &data, 512), Placement::Task { id, offset: 0 });
+    bench.session.data_out_lost(id);
+    let header = data.encode(512);
+    bench.session.data_out_arrived(bench.now, CID, (&header, &data), 512, true, &mut bench.outbox);
+    let events = std::mem::take(&mut bench.outbox.events);
+    assert!(matches!(events[..], [Event::Spoilt { asc: 0x44, ascq: 0, .. }]), "{events:?}");
 }

@@ -25,7 +25,7 @@ impl Reactor {
         if let Some(session) = self.sessions.get_mut(index) {
             let places = session.contexts.iter().flatten().filter(|context| !context.is_starved).count();
             session.core.narrow_window_to(places as u32);
-            session.unasked.dropped_bytes = self.shared.config.limits.first_burst_length_bytes as usize;
+            session.unasked.dropped_bytes = session.first_burst();
         }
         self.refuse(index, id, Status::TaskSetFull);
     }

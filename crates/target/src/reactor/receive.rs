@@ -357,19 +357,15 @@ impl Reactor {
         data_length: usize,
     ) -> Option<Buffer> {
         let expected = command.expected_data_transfer_length as usize;
-        let pool = &self.sessions.get(session)?.pool;
+        let session = self.sessions.get(session)?;
+        let pool = &session.pool;
         // A large write's buffer is only taken once the command itself was found good, and its turn has come; but while the
         // session has few, that would only cost a copy.
         let is_whole = expected <= SCRATCH_BYTES
             || expected <= WHOLE_BYTES_MAX
                 && pool.taken_bytes() <= FEW_BYTES
                 && pool.has_room_unasked(FEW_BYTES);
-        let length = if is_whole { expected } else { self.first_burst() };
+        let length = if is_whole { expected } else { session.first_burst() };
         pool.allocate_unasked(length.max(data_length))
-    }
-
-    /// Bytes that can come unsolicited.
-    pub(super) fn first_burst(&self) -> usize {
-        self.shared.config.limits.first_burst_length_bytes as usize
     }
 }

@@ -36,11 +36,12 @@ impl Reactor {
     }
 
     pub(super) fn copy_to_task(&mut self, connection: usize, id: TaskId, offset: usize, data: &[u8]) {
-        if let Some(session) = self.session_of(connection)
-            && let Some(buffer) = session.data_out_buffer(id)
-            && let Some(place) = buffer.get_mut(offset..offset + data.len())
-        {
-            place.copy_from_slice(data);
+        let Some(session) = self.session_of(connection) else { return };
+        let buffer = session.data_out_buffer(id);
+        match buffer.and_then(|buffer| buffer.get_mut(offset..offset + data.len())) {
+            Some(place) => place.copy_from_slice(data),
+            None if data.is_empty() => {}
+            None => session.core.data_out_lost(id),
         }
     }
 

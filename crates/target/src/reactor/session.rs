@@ -293,6 +293,11 @@ impl TargetSession {
         }
     }
 
+    /// Bytes of a command's data that may come unsolicited, as agreed: where nothing was, more than this side would have offered.
+    pub(super) fn first_burst(&self) -> usize {
+        self.core.parameters().first_burst_length as usize
+    }
+
     /// Where the data of a task goes; `None` when it has no buffer, or its store has it.
     pub(super) fn data_out_buffer(&mut self, id: TaskId) -> Option<&mut Buffer> {
         self.context(id)?.data_out.as_mut()
