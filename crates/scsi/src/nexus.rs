@@ -141,6 +141,16 @@ impl Nexus {
         self.paths.attached().any(|path| path.unit.tasks().waits_for_unsent(&path.member))
     }
 
+    /// Whether answers to reads of this nexus have yet to be taken from the medium of the unit at `place` of [`Device::units`], or of any
+    /// unit; if `reserved`, of one that it holds by a RESERVE (SPC-2), which a reset ends.
+    pub fn has_unsent(&self, place: Option<usize>, reserved: bool) -> bool {
+        self.paths.attached().any(|path| {
+            place.is_none_or(|place| path.place == place)
+                && path.unit.tasks().has_unsent(&path.member)
+                && (!reserved || path.unit.reservations().is_spc2_holder(self.name()))
+        })
+    }
+
     /// The way to the unit that `lun` names for this nexus, for who begins commands there.
     #[inline]
     pub fn way_to(&self, lun: Lun) -> Option<Way<'_>> {

@@ -382,6 +382,11 @@ impl Reservations {
         if may_all { Ok(true) } else { Err(Refusal::Conflict) }
     }
 
+    /// Whether `nexus` holds a RESERVE.
+    pub(crate) fn is_spc2_holder(&self, nexus: &NexusName) -> bool {
+        self.reserved_by.as_ref() == Some(nexus)
+    }
+
     /// What SPC-2 reserved is released by a reset, and by the loss of the nexus if `nexus` is given.
     pub(crate) fn end_spc2(&mut self, nexus: Option<&NexusName>) {
         self.reserved_by.take_if(|holder| nexus.is_none_or(|nexus| nexus == holder));

@@ -309,6 +309,11 @@ impl TaskSet {
             && self.lock().has_waiting_beside(member)
     }
 
+    /// Whether answers to this member's reads have yet to be taken.
+    pub(crate) fn has_unsent(&self, member: &Member) -> bool {
+        member.unsent.load(Ordering::SeqCst) > 0
+    }
+
     /// Whether a command that waits may go on. It is told so once.
     pub(crate) fn take_turn(&self, ticket: Ticket) -> bool {
         self.lock().take_grant(ticket)

@@ -4,8 +4,10 @@
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use rustix::event::epoll;
+use rustix::net::sockopt::set_socket_linger;
 use tracing::{debug, warn};
 
 use super::Reactor;
@@ -99,6 +101,10 @@ impl Reactor {
         // Closing the descriptor would do it too, but only once no duplicate is left.
         let _ = epoll::delete(&self.epoll, &connection.socket);
         self.load.fetch_sub(1, Ordering::Relaxed);
+        if matches!(reason, Disconnect::Fenced) {
+            // What the socket has is thrown away: it may be the page cache's. If that fails it goes out.
+            let _ = set_socket_linger(&connection.socket, Some(Duration::ZERO));
+        }
         if let Stage::FullFeature { session, cid } = connection.stage
             && let Some(found) = self.sessions.get_mut(session)
             && found.link(cid).is_some_and(|link| link.token == connection.token)

@@ -92,6 +92,8 @@ pub(super) enum Disconnect {
     /// Another login took the session's place, or the connection's.
     Reinstated,
     Reset,
+    /// Another initiator has taken from it the right to read what it had not taken yet.
+    Fenced,
     /// Its operator has changed who may do what.
     NotAdmitted,
     Draining,
@@ -117,6 +119,10 @@ impl fmt::Display for Disconnect {
             Self::Session(reason) => write!(f, "{reason}"),
             Self::Reinstated => write!(f, "the initiator logged in again"),
             Self::Reset => write!(f, "target cold reset"),
+            Self::Fenced => write!(
+                f,
+                "another initiator took its reservation or preempted it while its reads were being sent"
+            ),
             Self::NotAdmitted => write!(f, "the configuration does not let it in as before"),
             Self::Draining => write!(f, "shutting down"),
         }

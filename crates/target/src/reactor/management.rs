@@ -18,6 +18,16 @@ use super::session::TargetSession;
 use super::{Message, Reactor, Waiter};
 use crate::registry::SessionPlace;
 
+/// What may not be read any more by those whose tasks are aborted (docs/decisions/0011).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Taken {
+    Nothing,
+    /// The unit (PREEMPT AND ABORT).
+    Unit,
+    /// What they hold by a RESERVE (a reset).
+    Reserved,
+}
+
 /// Which tasks a function aborts on all reactors.
 #[derive(Debug, Clone)]
 pub(crate) struct AbortScope {
@@ -29,6 +39,8 @@ pub(crate) struct AbortScope {
     pub(super) only: Option<Arc<[NexusName]>>,
     /// Who loses commands of the unit is told by a unit attention (CLEAR TASK SET).
     pub(super) is_told: bool,
+    /// What is taken from them besides.
+    pub(super) taken: Taken,
     /// The session that asked. It has aborted its own tasks, or has to keep them, unless one is `spared`.
     pub(super) except: SessionPlace,
     /// Of the session that asked all tasks are aborted but this one, which has failed. Nobody is told there.
@@ -108,6 +120,10 @@ impl Reactor {
             unit,
             only: own_nexus,
             is_told: function == Function::ClearTaskSet,
+            taken: match function {
+                Function::ClearTaskSet | Function::ItNexusReset => Taken::Nothing,
+                _ => Taken::Reserved,
+            },
             except: session.place,
             spared: None,
             reactor: self.index,
@@ -183,9 +199,29 @@ impl Reactor {
             let left = session.core.abort_tasks(lun, &spared, answered, &mut self.outbox);
             tasks.extend(left.into_iter().map(|id| (index, place, id)));
             self.run_session(index);
+            if !is_own {
+                self.end_reads(index, scope.unit, scope.taken);
+            }
         }
         let pieces = self.copies_on_units_of(&scope);
         self.pending_aborts.add(tasks, pieces, (scope.reactor, scope.request));
+    }
+
+    /// Ends a session that has lost the right to read, if anything that it has read is still to be taken from the medium: what others write
+    /// from now on is not for it.
+    fn end_reads(&mut self, index: usize, unit: Option<usize>, taken: Taken) {
+        let attachment = self.sessions.get(index).and_then(|session| session.attachment.as_ref());
+        let has_unsent = |reserved| attachment.is_some_and(|of| of.nexus.has_unsent(unit, reserved));
+        let is_over = match taken {
+            Taken::Nothing => false,
+            Taken::Unit => has_unsent(false),
+            Taken::Reserved => has_unsent(true),
+        };
+        if is_over {
+            for token in self.close_session(index) {
+                self.disconnect(token.index, &Disconnect::Fenced);
+            }
+        }
     }
 
     /// TARGET COLD RESET ends all sessions of the target (11.5.1) and tells them (4.2.6); what is queued, its response

@@ -5,7 +5,7 @@
 use lunette_iscsi::session::TaskId;
 use lunette_scsi::NexusName;
 
-use super::management::AbortScope;
+use super::management::{AbortScope, Taken};
 use super::{Message, Reactor};
 use crate::registry::SessionPlace;
 use crate::saver::WaitingCommand;
@@ -48,6 +48,8 @@ impl Reactor {
             unit: context.command.as_ref().and_then(lunette_scsi::Task::unit_index),
             only: Some(nexuses.into()),
             is_told,
+            // Who is told has lost commands to a failure of another one, and nothing else.
+            taken: if is_told { Taken::Nothing } else { Taken::Unit },
             except: place,
             spared: is_meant.then_some(id),
             reactor: self.index,
