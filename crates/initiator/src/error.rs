@@ -237,6 +237,16 @@ impl Error {
         }
     }
 
+    /// True where a session that was lost cannot be had again, however long it is tried.
+    pub(crate) fn is_for_good(&self) -> bool {
+        match self {
+            Self::Options(_) | Self::Ended => true,
+            Self::Login { error, .. } => error.is_for_good(),
+            Self::TriedAgain { second, .. } => second.is_for_good(),
+            _ => false,
+        }
+    }
+
     /// True where the same may succeed a little later.
     #[must_use]
     pub fn is_temporary(&self) -> bool {

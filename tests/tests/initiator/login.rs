@@ -166,6 +166,60 @@ fn silence_is_no_reason_for_another_way_where_the_short_one_was_taken() {
     assert!(matches!(server.join(), Ok(Some(InitiatorPdu::LogoutRequest(_)))));
 }
 
+/// An engine that loses its session to a target that takes no login then, and for how long it tries.
+fn lost_at(listener: &TcpListener, recovery: Duration) -> Engine {
+    let portal = listener.local_addr().expect("an address");
+    let timing = Timing { recovery, ..Timing::default() };
+    let options = Options { timing, ..options("iqn.2026-11.io.lunette:x", portal) };
+    Engine::connect(options).expect("a session")
+}
+
+/// A target that was restarted listens before it has its units, its users and its names.
+#[test]
+fn a_session_that_is_refused_at_first_comes_back() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let twin = listener.try_clone().expect("a descriptor");
+    let server = std::thread::spawn(move || {
+        drop(take(&listener, LoginStage::Operational));
+        refuse(&listener, 2, 3);
+        // Once more with the security stage, which is kept.
+        refuse(&listener, 2, 1);
+        refuse(&listener, 2, 1);
+        take(&listener, LoginStage::Security).try_receive()
+    });
+    let mut engine = lost_at(&twin, Duration::from_secs(600));
+    let failed = wait_until_back(&mut engine);
+    assert_eq!(failed.len(), 2, "{failed:?}");
+    assert!(failed[0].contains("0203") && failed[1].contains("0201"), "{failed:?}");
+    let _ = engine.close();
+    assert!(matches!(server.join(), Ok(Some(InitiatorPdu::LogoutRequest(_)))));
+}
+
+#[test]
+fn a_session_that_is_refused_to_the_end_says_what_the_last_refusal_was() {
+    // What no configuration changes ends the tries at once.
+    for (recovery_ms, detail) in [(700, 3), (600_000, 5)] {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let twin = listener.try_clone().expect("a descriptor");
+        std::thread::spawn(move || {
+            drop(take(&listener, LoginStage::Operational));
+            loop {
+                refuse(&listener, 2, detail);
+            }
+        });
+        let mut engine = lost_at(&twin, Duration::from_millis(recovery_ms));
+        while !engine.is_over() {
+            engine.poll(None, &mut Vec::new()).expect("the system lets us");
+        }
+        let events: Vec<_> = std::iter::from_fn(|| engine.event()).collect();
+        let has_failed = events.iter().any(|event| matches!(event, EngineEvent::TryFailed { .. }));
+        assert!(detail != 5 || !has_failed, "{events:?}");
+        let Some(EngineEvent::Over { reason }) = events.last() else { panic!("{events:?}") };
+        assert!(reason.contains("the last try: login at"), "{reason}");
+        assert!(reason.contains(&format!("status 020{detail}")), "{reason}");
+    }
+}
+
 /// Who wants it goes through the security stage from the start.
 #[test]
 fn the_security_stage_can_be_kept() {

@@ -106,7 +106,8 @@ enum State {
 ///
 /// The engine logs in again with the same session identifier, so that the target ends what is left of the old session
 /// first (RFC 7143, 6.3.5): at once or after the target's Time2Wait, then after 0.5, 1, 2, 4, 8 s and every 10 s, for
-/// [`crate::Timing::recovery`]. Commands are then carried out again only where that cannot do harm:
+/// [`crate::Timing::recovery`]. A refusal does not end that before, unless it is one of the protocol's version: a target that was
+/// restarted may listen before it is configured. Commands are then carried out again only where that cannot do harm:
 ///
 /// | command | had not left | may have been carried out |
 /// |---|---|---|

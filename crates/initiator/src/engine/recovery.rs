@@ -201,11 +201,12 @@ impl Engine {
         let connected = match result {
             Ok(connected) => connected,
             Err(error) => {
-                let is_hopeless = !error.is_temporary();
+                // A refusal may be of a target that was restarted and is not configured yet.
+                let is_hopeless = error.is_for_good();
                 down.next_try = self.now + wait(down.tries);
                 let is_too_late = down.next_try > down.since.saturating_add(self.options.timing.recovery);
                 if is_hopeless || is_too_late {
-                    let reason = format!("{}; {error}; {}", down.reason, error.advice());
+                    let reason = format!("{}; the last try: {error}; {}", down.reason, error.advice());
                     return self.over(reason);
                 }
                 return self.events.push_back(EngineEvent::TryFailed { reason: error.to_string() });

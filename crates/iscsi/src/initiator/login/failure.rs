@@ -96,6 +96,17 @@ impl LoginError {
         matches!(self, Self::Refused { refusal } if refusal.class() == 3)
     }
 
+    /// True where the same login cannot succeed at this target either when it has been configured anew. Any other refusal may be of a
+    /// target that has been started and not configured yet.
+    #[must_use]
+    pub fn is_for_good(&self) -> bool {
+        match self {
+            Self::Settings(_) => true,
+            Self::Refused { refusal } => refusal.known() == Some(LoginStatus::UnsupportedVersion),
+            _ => false,
+        }
+    }
+
     /// True where a login that has left out the security stage may succeed with it: the target may have missed it (6.3), or
     /// have lost its way.
     #[must_use]
@@ -281,6 +292,17 @@ mod tests {
         assert_eq!((error(0x02ff).side(), error(0x0399).side()), (Side::Initiator, Side::Target));
         assert!(error(0x0399).is_temporary() && !error(0x02ff).is_temporary());
         assert!(error(0x0700).to_string().contains("0700 (a status that RFC 7143 does not know)"));
+    }
+
+    #[test]
+    fn only_a_version_is_refused_for_good() {
+        let for_good = |code| {
+            let refusal = Refusal { code, algorithm: None, has_credentials: false };
+            LoginError::Refused { refusal }.is_for_good()
+        };
+        let codes = (0x0200..=0x020b).chain(0x0300..=0x0302).filter(|code| for_good(*code));
+        assert_eq!(codes.collect::<Vec<_>>(), [0x0205]);
+        assert!(LoginError::Settings(String::new()).is_for_good());
     }
 
     #[test]
