@@ -334,14 +334,19 @@ impl<T> Core<T> {
     pub(crate) fn note_reset(&mut self) {
         self.paths.iter_mut().for_each(|path| path.unproven_since = None);
         self.session = self.session.saturating_add(1);
-        let is_sent = |entry: &Entry<T>| entry.place != Place::Waiting;
-        let has_begun = |entry: &Entry<T>| is_sent(entry) && entry.facts.kind != Kind::Reads;
-        if self.is_dirty || self.entries.iter().any(|(_, entry)| has_begun(entry)) {
+        if self.has_unflushed() {
             self.is_reset = true;
             for (_, entry) in &mut self.entries {
                 entry.is_void |= entry.place != Place::Waiting && entry.facts.kind == Kind::Flushes;
             }
         }
+    }
+
+    /// Something may have been written that no good flush has covered.
+    fn has_unflushed(&self) -> bool {
+        let is_sent = |entry: &Entry<T>| entry.place != Place::Waiting;
+        let has_begun = |entry: &Entry<T>| is_sent(entry) && entry.facts.kind != Kind::Reads;
+        self.is_dirty || self.entries.iter().any(|(_, entry)| has_begun(entry))
     }
 
     /// A login has ended well, and the unit behind it is the right one. What ended there before does so for good. `is_reset`:
@@ -364,8 +369,9 @@ impl<T> Core<T> {
             }
         }
         let others_are_up = self.paths.iter().enumerate().any(|(at, other)| at != path && other.is_up());
-        // A target that was restarted need not tell so, and the others may be dead without anybody knowing.
-        if others_are_up && self.paths[path].was_lost {
+        // A target that was restarted need not tell so, and the others may be dead without anybody knowing. To a path that was never
+        // there that does not matter as long as nothing can have been lost.
+        if others_are_up && (self.paths[path].was_lost || self.has_unflushed()) {
             self.paths[path].unproven_since = Some(now);
             self.ask_others(now, path);
         }

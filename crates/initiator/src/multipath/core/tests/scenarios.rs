@@ -302,6 +302,39 @@ fn a_path_that_comes_back_needs_a_witness_also_where_nothing_is_told() {
     assert!(world.core.paths[0].rank().is_some() && world.core.session == 0, "the target goes on");
 }
 
+/// It is the same with a path that was never there, once there is something to be lost.
+#[test]
+fn a_path_that_comes_for_the_first_time_beside_what_is_not_flushed_needs_a_witness() {
+    let comes = |has_written, is_reset| {
+        let mut world = World::new(&[1, 2]);
+        world.is_cut[1] = true;
+        world.finish();
+        if has_written {
+            world.write(1);
+            world.serve(0, 0);
+        }
+        world.core.opened(world.now, 1, Some(2), is_reset);
+        world
+    };
+    let is_usable = |world: &World| world.core.paths[1].rank().is_some();
+    for is_reset in [true, false] {
+        assert!(is_usable(&comes(false, is_reset)), "nothing was written");
+        let mut world = comes(true, is_reset);
+        assert!(!is_usable(&world));
+        world.core.tick(world.now);
+        assert!(world.core.actions.contains(&Action::Check { path: 0 }), "the other one is asked");
+        world.core.has_answered(0, world.now);
+        assert!(is_usable(&world) && world.core.session == 0, "the target goes on");
+        let mut world = comes(true, is_reset);
+        world.core.actions.clear();
+        world.core.lost(world.now, 0, Duration::ZERO);
+        assert!(is_usable(&world) && world.core.session == 1, "it counts as a reset");
+        let key = world.core.submit(world.now, flush(), 0);
+        let failed = Action::Fail { key, failure: Failure::ResetSinceFlush };
+        assert_eq!(world.core.actions.pop_front(), Some(failed));
+    }
+}
+
 /// A unit tells each nexus of a reset once, and a login that fails afterwards has heard it for all that follow.
 #[test]
 fn a_reset_that_a_failed_login_was_told_of_is_not_forgotten() {
