@@ -45,6 +45,8 @@ pub(crate) struct Disk {
     /// The URL without secrets.
     pub(crate) name: String,
     pub(crate) facts: UnitFacts,
+    /// The tag of the next command that is not sent alone: none is used twice, so that no command is taken for a later one.
+    pub(crate) next_tag: u64,
 }
 
 /// What is to be done about a command that has ended.
@@ -83,7 +85,7 @@ impl Disk {
     pub(crate) fn on(mut port: Box<dyn Port>, lun: Lun, name: String) -> Result<Disk, Failure> {
         let facts = probe(&mut *port, lun, &name)?;
         port.guard(lun, UnitIdentity::of(&facts));
-        Ok(Disk { port, lun, name, facts })
+        Ok(Disk { port, lun, name, facts, next_tag: 0 })
     }
 
     /// The capacity of a disk that can be read.

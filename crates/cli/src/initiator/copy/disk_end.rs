@@ -141,16 +141,16 @@ impl Endpoint for DiskEnd {
         let mut reads =
             SparseReads::new(&self.disk, &bytes, block_bytes, pieces, tells_space, self.reads.clone());
         let handed = self.hand_over(&mut reads, pieces.piece_bytes, take);
-        if handed.is_err() {
-            // What is left must not be taken for what is asked for next; the first failure is the one to tell.
-            let _ = reads.settle(&mut self.disk);
-        } else {
-            let (flow, is_told) = reads.into_parts();
-            self.reads = flow;
-            // One that was not asked has not said that it does not tell.
-            self.tells_space &= is_told || !tells_space;
+        if let Err(failure) = handed {
+            // What is left is not in the way of what is asked for next; the first failure that is none of the other side's is told.
+            let settled = reads.settle(&mut self.disk);
+            return if failure.is_internal() { settled.and(Err(failure)) } else { Err(failure) };
         }
-        handed
+        let (flow, is_told) = reads.into_parts();
+        self.reads = flow;
+        // One that was not asked has not said that it does not tell.
+        self.tells_space &= is_told || !tells_space;
+        Ok(())
     }
 
     fn write(&mut self, at: u64, data: Vec<u8>) -> Result<(), Failure> {

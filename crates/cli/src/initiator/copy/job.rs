@@ -92,8 +92,12 @@ impl Job<'_> {
             let written = self.write(destination, &receiver);
             drop(receiver);
             let read = reader.join().unwrap_or_else(|_| Err(Failure::internal("the reading side failed")));
-            // A reader whose pieces nobody takes says so, too: the reason is with the writer.
-            written.and(read)
+            match (written, read) {
+                // What is to be copied again cannot be read.
+                (Err(written), Err(read)) if written.is_unflushed() && !read.is_internal() => Err(read),
+                // A reader whose pieces nobody takes says so, too: the reason is with the writer.
+                (written, read) => written.and(read),
+            }
         })
     }
 

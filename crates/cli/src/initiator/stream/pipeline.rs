@@ -44,6 +44,7 @@ pub(super) struct Ended {
 pub(super) struct Pipeline {
     pub(super) flow: Flow,
     pub(super) slots: VecDeque<Slot>,
+    /// No command that is begun from now on has a smaller one.
     next_tag: u64,
     /// How many are with the unit.
     under_way: usize,
@@ -139,15 +140,16 @@ impl Pipeline {
     }
 
     fn begin(&mut self, disk: &mut Disk, slot: Slot, data: Vec<u8>) -> Result<u64, Failure> {
-        let tag = self.next_tag;
-        self.next_tag += 1;
+        let tag = disk.next_tag;
+        disk.next_tag += 1;
+        self.next_tag = disk.next_tag;
         disk.port.start(disk.lun, tag, &slot.command, data)?;
         self.under_way += 1;
         self.slots.push_back(Slot { tag, ..slot });
         Ok(tag)
     }
 
-    /// The tag of the command that is begun next.
+    /// A tag that is above those of all commands that were begun, and not above that of the next one.
     pub(super) fn next_tag(&self) -> u64 {
         self.next_tag
     }

@@ -164,16 +164,23 @@ impl ReadStream {
         Ok(())
     }
 
-    /// Waits for what is under way, when nobody wants it any more.
+    /// Waits for what is under way, when nobody wants it any more, however it ends.
     ///
     /// # Errors
     /// The session.
     pub(crate) fn settle(&mut self, disk: &mut Disk) -> Result<(), Failure> {
+        let mut failed = None;
         while !self.pipeline.slots.is_empty() {
-            self.pipeline.finish(disk)?;
+            let Err(failure) = self.pipeline.finish(disk) else { continue };
+            match failure.tag() {
+                Some(tag) => self.pipeline.forget(tag),
+                // In a session that is over commands end without a name: none is left.
+                None if failure.is_internal() => return Err(failed.unwrap_or(failure)),
+                None => failed = failed.or(Some(failure)),
+            }
         }
         self.reads.clear();
-        Ok(())
+        failed.map_or(Ok(()), Err)
     }
 
     /// Takes a buffer back.

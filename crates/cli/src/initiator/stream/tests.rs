@@ -35,6 +35,8 @@ struct Narrow {
     was_reset: bool,
     /// The session is lost, and had again with a target that tells nothing, when so many commands have ended.
     lost_after: Vec<usize>,
+    /// The command with this tag is lost, and the session goes on.
+    unanswered: Option<u64>,
     seen: Arc<Mutex<Seen>>,
 }
 
@@ -46,6 +48,8 @@ pub(crate) struct Seen {
     pub(crate) refused: usize,
     /// The most that were under way at once.
     pub(crate) most_under_way: usize,
+    /// The tags of all commands that came.
+    pub(crate) tags: Vec<u64>,
     /// How many had been answered with GOOD when each flush came.
     pub(crate) flushed_after: Vec<usize>,
 }
@@ -70,6 +74,7 @@ impl Port for Narrow {
             self.refused.push_back((None, tag, data));
         }
         let mut seen = self.seen.lock().unwrap();
+        seen.tags.push(tag);
         seen.most_under_way = seen.most_under_way.max(self.under_way.len());
         Ok(())
     }
@@ -90,9 +95,12 @@ impl Port for Narrow {
             return Ok(Done { tag, status: Some(status), sense, data, session: 0 });
         }
         let session = self.lost_after.iter().filter(|after| seen.good >= **after).count() as u32;
-        seen.good += 1;
         let (tag, data) = self.under_way.pop_front().expect("one is under way");
         seen.good_bytes += data.len();
+        if self.unanswered == Some(tag) {
+            return Err(Failure::unanswered("the target does not know it").of_tag(tag));
+        }
+        seen.good += 1;
         Ok(Done { tag, status: Some(Status::Good), sense: Vec::new(), data, session })
     }
 
@@ -129,7 +137,7 @@ fn disk_at(port: Box<dyn Port>) -> Disk {
     let details = CapacityDetails::default();
     let capacity = Capacity { blocks: 1 << 30, block_length_bytes: 512, details };
     let facts = UnitFacts { capacity: Some(capacity), ..UnitFacts::default() };
-    Disk { port, lun: Lun::from_number(0), name: "a disk".to_owned(), facts }
+    Disk { port, lun: Lun::from_number(0), name: "a disk".to_owned(), facts, next_tag: 0 }
 }
 
 /// Nothing sleeps: after the first few no more are sent than there is room for.
@@ -160,6 +168,22 @@ fn reads_stay_in_order_on_a_narrow_way() {
 }
 
 #[test]
+#[test]
+fn what_nobody_wants_any_more_is_waited_for_however_it_ends() {
+    let (mut disk, seen) = disk_of(Narrow { room: 64, unanswered: Some(2), ..Narrow::default() });
+    let span = Span { lba: 0, blocks: 64 * 2048, block_bytes: 512 };
+    let mut stream = ReadStream::new(&disk, span, Flow::new(Depth::Commands(8)));
+    stream.next(&mut disk).unwrap();
+    stream.settle(&mut disk).unwrap();
+    let begun = seen.lock().unwrap().tags.len();
+    assert!(begun >= 8 && seen.lock().unwrap().good == begun - 1, "only one has no answer");
+    // None of these is taken for one of those.
+    let mut stream = ReadStream::new(&disk, span, Flow::new(Depth::Commands(8)));
+    while stream.next(&mut disk).unwrap().is_some() {}
+    let tags = &seen.lock().unwrap().tags;
+    assert_eq!(*tags, (0..begun as u64 + 64).collect::<Vec<_>>());
+}
+
 fn zeros_are_written_in_pieces() {
     let (mut disk, seen) = disk(64);
     let mut stream = WriteStream::new(&disk, 512, Flow::new(Depth::Commands(4)), Caching::default());
