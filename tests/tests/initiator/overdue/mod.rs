@@ -317,6 +317,28 @@ fn what_a_reset_costs_is_told() {
     assert_eq!(resets.count(), 1);
 }
 
+/// The target has no room for the reset at first. What comes until it has is ended by it as well, and goes on.
+#[test]
+fn what_comes_before_a_reset_that_was_put_off_goes_on_behind_it() {
+    fn first_two_are_swallowed(_: u32, command: &ScsiCommand) -> Fate {
+        if command.cmd_sn.0 <= 2 { Fate::Swallowed } else { Fate::Answered }
+    }
+    // The abort and the first reset are rejected.
+    let rules = Rules { fate: first_two_are_swallowed, abort: Reply::Code(255), reset: Reply::LaterThan(2) };
+    let (address, _seen) = serve(rules);
+    let timing = Timing { command: None, abort: PATIENT, reset: PATIENT, ..Timing::default() };
+    let mut engine = connect(address, timing);
+    let late = engine.submit(read(0, 0, 1, 512).replaying(Replay::Never).within(SHORT));
+    let reset = Remedy::LogicalUnitReset;
+    while !matches!(engine.event(), Some(EngineEvent::Overdue { remedy, .. }) if remedy == reset) {
+        engine.poll(None, &mut Vec::new()).expect("the system lets us");
+    }
+    let innocent = engine.submit(read(0, 1, 1, 512));
+    let (done, _) = ended(&mut engine, &[late, innocent]);
+    assert!(matches!(done[0].result, Err(CommandError::Overdue { ended_by, .. }) if ended_by == reset));
+    assert!(done[1].is_good() && done[1].attempts == 2, "{:?}", done[1].result);
+}
+
 /// A target that carries a reset out and does not answer it has lost its cache all the same.
 #[test]
 fn a_reset_that_is_not_answered_counts() {

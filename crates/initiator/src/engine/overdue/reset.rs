@@ -38,17 +38,6 @@ impl Engine {
         }
         self.overdue.leave_to_reset(lun);
         let places = self.tasks_of(lun);
-        for &place in &places {
-            let Some(task) = self.table.get(place).and_then(|pending| pending.task) else { continue };
-            let is_waiting = self.session.is_waiting(task);
-            if let Some(pending) = self.table.get_mut(place) {
-                (pending.remedy, pending.is_withdrawn) = (Some(Remedy::LogicalUnitReset), is_waiting);
-            }
-            if is_waiting {
-                // It has not left, and has nothing to do with this. It ends at once, and goes on behind the reset.
-                let _ = self.session.abort(self.now, task, &mut self.outbox);
-            }
-        }
         let (since, until) = (self.now, self.now.saturating_add(self.options.timing.reset));
         self.overdue.resetting.push(Resetting { lun, request: None, ask_at: since, since, until });
         self.ask_resets();
@@ -63,11 +52,27 @@ impl Engine {
         self.events.push_back(EngineEvent::Overdue { lun, commands, waited, remedy });
     }
 
+    /// What there is of a unit is ended by its reset. What came since one that was put off is, too.
+    fn leave_to_reset(&mut self, lun: LunField) {
+        for place in self.tasks_of(lun) {
+            let Some(task) = self.table.get(place).and_then(|pending| pending.task) else { continue };
+            let is_waiting = self.session.is_waiting(task);
+            if let Some(pending) = self.table.get_mut(place) {
+                (pending.remedy, pending.is_withdrawn) = (Some(Remedy::LogicalUnitReset), is_waiting);
+            }
+            if is_waiting {
+                // It has not left, and has nothing to do with this. It ends at once, and goes on behind the reset.
+                let _ = self.session.abort(self.now, task, &mut self.outbox);
+            }
+        }
+    }
+
     fn ask_resets(&mut self) {
         let now = self.now;
         let is_next = |reset: &Resetting| reset.request.is_none() && now >= reset.ask_at;
         while let Some(at) = self.overdue.resetting.iter().position(is_next) {
             let lun = self.overdue.resetting[at].lun;
+            self.leave_to_reset(lun);
             match self.session.manage(now, Function::LogicalUnitReset(lun), &mut self.outbox) {
                 Ok(request) => {
                     self.overdue.resetting[at].request = Some(request);
