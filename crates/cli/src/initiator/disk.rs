@@ -45,6 +45,8 @@ pub(crate) struct Disk {
     /// The URL without secrets.
     pub(crate) name: String,
     pub(crate) facts: UnitFacts,
+    /// The session in which it has told whether it has a write cache, as [`Done::session`] has it.
+    pub(crate) session: u32,
     /// The tag of the next command that is not sent alone: none is used twice, so that no command is taken for a later one.
     pub(crate) next_tag: u64,
 }
@@ -83,9 +85,9 @@ impl Disk {
     /// # Errors
     /// As above.
     pub(crate) fn on(mut port: Box<dyn Port>, lun: Lun, name: String) -> Result<Disk, Failure> {
-        let facts = probe(&mut *port, lun, &name)?;
+        let (facts, session) = probe(&mut *port, lun, &name)?;
         port.guard(lun, UnitIdentity::of(&facts));
-        Ok(Disk { port, lun, name, facts, next_tag: 0 })
+        Ok(Disk { port, lun, name, facts, session, next_tag: 0 })
     }
 
     /// The capacity of a disk that can be read.
@@ -196,9 +198,10 @@ pub(crate) fn ask<T>(port: &mut dyn Port, lun: Lun, name: &str, query: &Query<T>
     }
 }
 
-/// Asks a unit everything that has to be known, through a port that has no command under way.
-pub(crate) fn probe(port: &mut dyn Port, lun: Lun, name: &str) -> Result<UnitFacts, Failure> {
-    let mut probe = Probe::new();
+/// Asks a unit everything that has to be known, through a port that has no command under way. Tells in which session it has
+/// answered for its mode, too; where it has not, the last.
+pub(crate) fn probe(port: &mut dyn Port, lun: Lun, name: &str) -> Result<(UnitFacts, u32), Failure> {
+    let (mut probe, mut session) = (Probe::new(), 0);
     // Each question's place is its tag.
     let mut tickets = Vec::new();
     let mut ended = 0;
@@ -221,6 +224,9 @@ pub(crate) fn probe(port: &mut dyn Port, lun: Lun, name: &str) -> Result<UnitFac
                 let ticket = ticket_of(done.tag);
                 let ticket = ticket.ok_or_else(|| Failure::internal("a command ended that was not sent"))?;
                 let reply = Reply { status: done.status, sense: &done.sense, data: &done.data };
+                if probe.facts().mode.is_none() {
+                    session = done.session;
+                }
                 probe.answered(ticket, reply);
             }
             Next::Pause => {
@@ -230,7 +236,7 @@ pub(crate) fn probe(port: &mut dyn Port, lun: Lun, name: &str) -> Result<UnitFac
             Next::Done => break,
         }
     }
-    probe.into_facts().map_err(|error| {
+    probe.into_facts().map(|facts| (facts, session)).map_err(|error| {
         let help = match error {
             ProbeError::NoUnit => Some(UNITS_HELP.to_owned()),
             _ => None,

@@ -84,8 +84,9 @@ impl Port for Narrow {
         if self.was_reset && !seen.flushed_after.is_empty() {
             self.was_reset = false;
             // A flush has no data; the writes of these tests have.
-            self.under_way.retain(|(_, data)| !data.is_empty());
-            return Err(Failure::command(&CommandError::ResetSinceFlush));
+            let flush = self.under_way.iter().position(|(_, data)| data.is_empty());
+            let (tag, _) = flush.and_then(|at| self.under_way.remove(at)).expect("a flush");
+            return Err(Failure::command(&CommandError::ResetSinceFlush).of_tag(tag));
         }
         if let Some((code, tag, data)) = self.refused.pop_front() {
             seen.refused += 1;
@@ -96,11 +97,11 @@ impl Port for Narrow {
         }
         let session = self.lost_after.iter().filter(|after| seen.good >= **after).count() as u32;
         let (tag, data) = self.under_way.pop_front().expect("one is under way");
-        seen.good_bytes += data.len();
         if self.unanswered == Some(tag) {
             return Err(Failure::unanswered("the target does not know it").of_tag(tag));
         }
         seen.good += 1;
+        seen.good_bytes += data.len();
         Ok(Done { tag, status: Some(Status::Good), sense: Vec::new(), data, session })
     }
 
@@ -137,7 +138,7 @@ fn disk_at(port: Box<dyn Port>) -> Disk {
     let details = CapacityDetails::default();
     let capacity = Capacity { blocks: 1 << 30, block_length_bytes: 512, details };
     let facts = UnitFacts { capacity: Some(capacity), ..UnitFacts::default() };
-    Disk { port, lun: Lun::from_number(0), name: "a disk".to_owned(), facts, next_tag: 0 }
+    Disk { port, lun: Lun::from_number(0), name: "a disk".to_owned(), facts, session: 0, next_tag: 0 }
 }
 
 /// Nothing sleeps: after the first few no more are sent than there is room for.
@@ -168,7 +169,6 @@ fn reads_stay_in_order_on_a_narrow_way() {
 }
 
 #[test]
-#[test]
 fn what_nobody_wants_any_more_is_waited_for_however_it_ends() {
     let (mut disk, seen) = disk_of(Narrow { room: 64, unanswered: Some(2), ..Narrow::default() });
     let span = Span { lba: 0, blocks: 64 * 2048, block_bytes: 512 };
@@ -184,6 +184,7 @@ fn what_nobody_wants_any_more_is_waited_for_however_it_ends() {
     assert_eq!(*tags, (0..begun as u64 + 64).collect::<Vec<_>>());
 }
 
+#[test]
 fn zeros_are_written_in_pieces() {
     let (mut disk, seen) = disk(64);
     let mut stream = WriteStream::new(&disk, 512, Flow::new(Depth::Commands(4)), Caching::default());
@@ -244,33 +245,45 @@ fn a_flush_comes_after_what_was_written_before_it_and_stops_nothing() {
     assert_eq!(seen.lock().unwrap().flushed_after, [20, 41], "the first flush was answered, too");
 }
 
+/// It may have got a cache since it said that it has none.
 #[test]
-fn without_a_cache_what_is_answered_is_flushed() {
+fn without_a_cache_it_is_flushed_all_the_same() {
     let (mut disk, seen) = uncached(disk(64));
     let mut stream = WriteStream::new(&disk, 512, Flow::new(Depth::Commands(8)), Caching::default());
-    stream.begin_flush(&mut disk).unwrap();
-    assert!(stream.has_flushed(), "nothing was written");
-    stream.write(&mut disk, 0, vec![1; 512]).unwrap();
-    stream.begin_flush(&mut disk).unwrap();
-    assert!(!stream.has_flushed());
-    stream.drain(&mut disk).unwrap();
-    assert!(stream.has_flushed() && seen.lock().unwrap().flushed_after.is_empty());
+    write_blocks(&mut disk, &mut stream, 1);
+    stream.flush(&mut disk).unwrap();
+    assert!(stream.has_flushed());
+    assert_eq!(seen.lock().unwrap().flushed_after, [1]);
+}
+
+#[test]
+fn without_a_cache_a_flush_need_not_be_known() {
+    const SYNCHRONIZE_CACHE_10: u8 = 0x35;
+    let flushed = |(mut disk, seen): (Disk, Arc<Mutex<Seen>>)| {
+        let mut stream = WriteStream::new(&disk, 512, Flow::new(Depth::Commands(8)), Caching::default());
+        write_blocks(&mut disk, &mut stream, 4);
+        let flushed = stream.flush(&mut disk);
+        let seen = seen.lock().unwrap();
+        assert_eq!((seen.good, seen.refused), (4, 1));
+        flushed
+    };
+    flushed(uncached(disk_without(SYNCHRONIZE_CACHE_10))).unwrap();
+    assert!(flushed(disk_without(SYNCHRONIZE_CACHE_10)).is_err(), "with one it does");
 }
 
 #[test]
 fn after_a_flush_that_failed_for_a_reset_the_stream_goes_on() {
     let (mut disk, seen) = disk_of(Narrow { room: 64, was_reset: true, ..Narrow::default() });
     let mut stream = WriteStream::new(&disk, 512, Flow::new(Depth::Commands(8)), Caching::default());
+    write_blocks(&mut disk, &mut stream, 2);
     stream.begin_flush(&mut disk).unwrap();
-    for lba in 0..4 {
-        stream.write(&mut disk, lba, vec![1; 512]).unwrap();
-    }
+    write_blocks(&mut disk, &mut stream, 4);
     assert!(stream.drain(&mut disk).unwrap_err().is_unflushed());
     stream.drain(&mut disk).unwrap();
     stream.begin_flush(&mut disk).unwrap();
     stream.drain(&mut disk).unwrap();
     assert!(stream.has_flushed());
-    assert_eq!(seen.lock().unwrap().flushed_after, [0, 4]);
+    assert_eq!(seen.lock().unwrap().flushed_after, [2, 6]);
 }
 
 /// Writes so many blocks.
@@ -326,11 +339,30 @@ fn what_was_under_way_when_a_flush_failed_is_not_held_against_the_next_one() {
 
 #[test]
 fn without_a_cache_a_lost_session_costs_nothing() {
-    let (mut disk, seen) = uncached(forgetful(&[1, 3]));
+    let (mut disk, seen) = uncached(forgetful(&[3]));
+    let mut stream = WriteStream::new(&disk, 512, Flow::new(Depth::Commands(8)), Caching::default());
+    write_blocks(&mut disk, &mut stream, 5);
+    stream.flush(&mut disk).unwrap();
+    assert_eq!(seen.lock().unwrap().good, 5 + 1);
+}
+
+#[test]
+fn without_a_cache_a_reset_costs_nothing() {
+    let (mut disk, seen) = uncached(disk_of(Narrow { room: 64, was_reset: true, ..Narrow::default() }));
     let mut stream = WriteStream::new(&disk, 512, Flow::new(Depth::Commands(8)), Caching::default());
     write_blocks(&mut disk, &mut stream, 4);
     stream.flush(&mut disk).unwrap();
-    assert_eq!(seen.lock().unwrap().good, 4);
+    assert_eq!(seen.lock().unwrap().flushed_after, [4, 4], "once more");
+}
+
+#[test]
+fn nobody_knows_whether_a_later_session_is_without_a_cache_too() {
+    let (mut disk, _) = uncached(forgetful(&[1, 3]));
+    let mut stream = WriteStream::new(&disk, 512, Flow::new(Depth::Commands(8)), Caching::default());
+    write_blocks(&mut disk, &mut stream, 4);
+    assert!(stream.flush(&mut disk).unwrap_err().is_unflushed(), "the second and third write may be lost");
+    write_blocks(&mut disk, &mut stream, 4);
+    stream.flush(&mut disk).unwrap();
 }
 
 #[test]

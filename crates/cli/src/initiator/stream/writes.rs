@@ -1,7 +1,7 @@
 //! Writes, several at once, and flushes behind them that do not stop them.
 
 use lunette_scsi::client::medium::{self, BlockRange, Caching, CdbForm, SameBlock};
-use lunette_scsi::client::{Command, Transfer};
+use lunette_scsi::client::{Command, Transfer, Unfit};
 
 use super::super::disk::Disk;
 use super::flow::Flow;
@@ -67,6 +67,8 @@ pub(crate) struct WriteStream {
     unflushed: Unflushed,
     /// Each write is stable when it is answered, although the unit may have a cache (FUA).
     is_through: bool,
+    /// So is each that is answered in this session, in which the unit has said that it has no cache. It may get one later.
+    cacheless_session: Option<u32>,
     block_bytes: u32,
     piece_blocks: u32,
     caching: Caching,
@@ -80,6 +82,7 @@ impl WriteStream {
             barrier: Barrier::Open,
             unflushed: Unflushed::default(),
             is_through: caching.force_unit_access && has_fua,
+            cacheless_session: (!disk.facts.has_write_cache()).then_some(disk.session),
             block_bytes,
             piece_blocks: disk.transfer_blocks_max(),
             caching,
@@ -190,6 +193,11 @@ impl WriteStream {
             Err(failure) => {
                 if let (true, Barrier::UnderWay { tag }) = (failure.is_unflushed(), self.barrier) {
                     self.pipeline.forget(tag);
+                    // Nothing of what it was to cover can have been lost, and the session goes on.
+                    if self.unflushed.covered.is_none() && failure.tag().is_some() {
+                        self.barrier = Barrier::Waits { below: tag };
+                        return self.push_barrier(disk);
+                    }
                     self.barrier = Barrier::Open;
                     self.unflushed.forget(self.pipeline.next_tag());
                 }
@@ -200,12 +208,19 @@ impl WriteStream {
         if is_flush {
             self.barrier = Barrier::Open;
         }
-        self.pipeline.recycle(ended.result?);
+        match ended.result {
+            // Without a cache there is nothing to flush, and a unit need not know how.
+            Err(failure)
+                if is_flush
+                    && self.cacheless_session.is_some()
+                    && failure.unfit() == Some(Unfit::Command) => {}
+            result => self.pipeline.recycle(result?),
+        }
         if is_flush && !self.unflushed.flushed(ended.session) {
             self.unflushed.forget(self.pipeline.next_tag());
             return Err(Failure::flushed_too_late(&disk.name));
         }
-        if !is_flush && !self.is_through {
+        if !is_flush && !self.is_through && self.cacheless_session != Some(ended.session) {
             let is_covered = matches!(self.barrier, Barrier::Waits { below } if ended.tag < below);
             self.unflushed.note(ended.tag, ended.session, is_covered);
         }
@@ -246,15 +261,8 @@ impl WriteStream {
         if !self.pipeline.has_ended_before(below) {
             return Ok(());
         }
-        self.barrier = if disk.facts.has_write_cache() {
-            Barrier::UnderWay {
-                tag: self.pipeline.start_unmeasured(disk, 0, flush_command()?, Vec::new(), 0)?,
-            }
-        } else {
-            // Each write was stable when it was answered, in whichever session.
-            self.unflushed.forget(self.pipeline.next_tag());
-            Barrier::Open
-        };
+        let tag = self.pipeline.start_unmeasured(disk, 0, flush_command()?, Vec::new(), 0)?;
+        self.barrier = Barrier::UnderWay { tag };
         Ok(())
     }
 
