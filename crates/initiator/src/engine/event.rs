@@ -237,7 +237,9 @@ impl Engine {
         if self.is_of_check(place, &end) {
             return;
         }
-        let remedy = self.table.get(place).and_then(|pending| pending.remedy);
+        let pending = self.table.get(place);
+        let is_aborted = pending.is_some_and(|pending| pending.is_aborted);
+        let remedy = pending.and_then(|pending| pending.remedy);
         match end {
             End::Answered(answer) => {
                 let status = Status {
@@ -260,6 +262,9 @@ impl Engine {
                 self.end(place, (Err(CommandError::TargetFailure { response }), 0));
             }
             // Where the target does not know the task, it is not carried out any more either.
+            End::Aborted | End::Unknown if is_aborted && !self.session.is_over() => {
+                self.end(place, (Err(CommandError::Aborted), 0));
+            }
             End::Aborted | End::Unknown if remedy.is_some() && !self.session.is_over() => {
                 self.overdue_ended(place, remedy.unwrap_or(Remedy::AbortTask));
             }
@@ -302,7 +307,7 @@ impl Engine {
         let Some(lun) = self.table.get(place).map(|pending| pending.command.lun) else { return false };
         self.note_attention(lun, attention);
         let Some(pending) = self.table.get_mut(place) else { return false };
-        let is_replayed = pending.attempts > 1 && pending.attentions < ATTENTIONS_MAX;
+        let is_replayed = pending.attempts > 1 && pending.attentions < ATTENTIONS_MAX && !pending.is_aborted;
         if !is_replayed || matches!(attention, replay::Attention::Medium | replay::Attention::Deferred) {
             return false;
         }

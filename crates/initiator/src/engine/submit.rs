@@ -24,10 +24,12 @@ impl Engine {
         id
     }
 
-    /// Aborts a command that is not over: it ends as [`CommandError::Aborted`], or with the answer that came before.
+    /// Aborts a command that is not over: it ends as [`CommandError::Aborted`], with the answer that came before, or with the session,
+    /// and is not sent again.
     pub fn abort(&mut self, id: CommandId) {
         let Some(place) = self.table.find(id) else { return };
-        let Some(pending) = self.table.get(place).filter(|pending| !pending.has_ended()) else { return };
+        let Some(pending) = self.table.get_mut(place).filter(|pending| !pending.has_ended()) else { return };
+        pending.is_aborted = true;
         match pending.task {
             // A second abort of the same, or one without room for the request: its end comes in any case.
             Some(task) => {

@@ -46,6 +46,8 @@ pub(super) struct Pending {
     /// How often it was not answered in time, and how long it was waited for the last time.
     pub(super) overdue: u32,
     pub(super) waited: Duration,
+    /// Its caller does not want it any more, so that it is not sent again.
+    pub(super) is_aborted: bool,
     /// What is under way to end it.
     pub(super) remedy: Option<Remedy>,
     /// When another command failed that may have ended this one, in the present session.
@@ -128,6 +130,7 @@ impl Table {
             moved_bytes: 0,
             overdue: 0,
             waited: Duration::ZERO,
+            is_aborted: false,
             remedy: None,
             doubted_at: None,
             is_withdrawn: false,

@@ -2,7 +2,7 @@
 
 mod target;
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
 use lunette_block::OperationKind;
@@ -14,7 +14,7 @@ use lunette_tests::lunette::binary;
 use lunette_wire::CmdSn;
 use lunette_wire::initiator::{ScsiCommand, TaskManagementFunction};
 
-use super::hostile::NAME;
+use super::hostile::{NAME, Script};
 use lunette_tests::engine::{execute, lun, make_ready, options, pattern, read, write};
 use target::{Fate, Reply, Rules, Seen, serve};
 
@@ -358,6 +358,44 @@ fn a_reset_that_is_not_answered_counts() {
         assert_eq!(execute(&mut engine, flush()).result, Err(CommandError::ResetSinceFlush), "{reset:?}");
         assert!(execute(&mut engine, flush()).is_good());
     }
+}
+
+/// Whether the target has ended it, or never heard of it.
+#[test]
+fn what_its_caller_aborts_is_not_sent_again() {
+    for abort in [Reply::Code(0), Reply::Code(1)] {
+        let rules = Rules { fate: first_is_swallowed, abort, reset: Reply::Silence };
+        let (address, seen) = serve(rules);
+        let mut engine = connect(address, Timing { command: None, ..Timing::default() });
+        let id = engine.submit(read(0, 0, 1, 512));
+        engine.poll(Some(Duration::ZERO), &mut Vec::new()).expect("the system lets us");
+        engine.abort(id);
+        let (done, _) = ended(&mut engine, &[id]);
+        assert_eq!((&done[0].result, done[0].attempts), (&Err(CommandError::Aborted), 1));
+        let abort = Seen::Function(TaskManagementFunction::AbortTask);
+        assert_eq!(seen.try_iter().collect::<Vec<_>>(), [Seen::Command(READ_16), abort]);
+    }
+}
+
+#[test]
+fn what_its_caller_aborts_does_not_go_on_in_the_next_session() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    std::thread::spawn(move || {
+        let mut target = Script::log_in(listener.accept().expect("a connection").0);
+        // The command, and its abort.
+        target.receive();
+        target.receive();
+        drop(target);
+        Script::log_in(listener.accept().expect("a connection").0).try_receive();
+    });
+    let mut engine = connect(address, Timing { nop_interval: None, ..Timing::default() });
+    let id = engine.submit(read(0, 0, 1, 512));
+    engine.poll(Some(Duration::ZERO), &mut Vec::new()).expect("the system lets us");
+    engine.abort(id);
+    let (done, _) = ended(&mut engine, &[id]);
+    assert!(matches!(done[0].result, Err(CommandError::Unknown(_))), "{:?}", done[0].result);
+    assert_eq!(done[0].attempts, 1);
 }
 
 /// The target answers the first command and lets no other in; so it is in the first session alone.

@@ -208,7 +208,7 @@ impl Engine {
     }
 }
 
-/// Whether a command may be sent again, for all the times that it was not answered.
+/// Whether a command may be sent again, for all the times that it was not answered, and for its caller.
 pub(super) const fn may_repeat(pending: &Pending) -> bool {
-    pending.overdue <= REPEATS_MAX
+    pending.overdue <= REPEATS_MAX && !pending.is_aborted
 }
