@@ -12,6 +12,7 @@ mod bench;
 mod endpoint;
 mod error;
 mod host;
+mod latency;
 pub mod report;
 mod result;
 mod stages;
@@ -24,7 +25,8 @@ pub use bench::plan::{DEPTH_MAX, Disk, Plan, Until, WORKERS_MAX, Work};
 pub use bench::{Carried, bench};
 pub use error::LabError;
 pub use host::Host;
-pub use result::{BenchResult, DiskFacts, Ending, Latency, Measured, Negotiated, Series, WorkloadFacts};
+pub use latency::Latency;
+pub use result::{BenchResult, DiskFacts, Ending, Measured, Negotiated, Series, WorkloadFacts};
 pub use stages::{Stage, Stages, ToldApart};
 pub use study::{
     CellResult, FORM, Failed, Further, Identity, Laboratory, Lacking, LatencyParts, LinkFacts, Parameter,

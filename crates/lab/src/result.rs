@@ -7,8 +7,8 @@ use lunette_initiator::{ConnectionInfo, Session, SessionParameters};
 use lunette_workload::{Arrivals, Pace};
 use serde::{Deserialize, Serialize};
 
-use crate::bench::recorder::{Counted, Recorder, SIGNIFICANT_DIGITS, Step};
-use crate::{Carried, Host, Plan, Stages, Until, Work};
+use crate::bench::recorder::{Recorder, Step};
+use crate::{Carried, Host, Latency, Plan, Stages, Until, Work};
 
 /// Everything about one measurement. Times are in microseconds unless their name says otherwise.
 #[derive(Debug, Serialize)]
@@ -351,81 +351,18 @@ pub struct Measured {
     pub busy: u64,
     /// Times that it had something else to tell first.
     pub again: u64,
-    /// Arrivals of an open loop that were still waiting at the end. Of random ones of a worker those beyond 1,048,576 are as many as come
-    /// on average.
+    /// Arrivals of an open loop that were to begin while it was measured and never did; [`Latency`] has what they waited. Of random ones of
+    /// a worker those beyond some 1,100,000 are as many as come on average.
     pub unserved: u64,
     /// Times that a session was lost and had again.
     pub session_losses: u64,
-    /// Operations that were under way at the end and are in no other figure: in a closed loop what had not ended by then, in an
-    /// open one what was no longer waited for, or was still of the warm-up.
+    /// Operations that were under way at the end and did not count: in a closed loop what had not ended by then, in an open one what
+    /// was no longer waited for, of which [`Latency`] has the time until then, or was still of the warm-up.
     pub under_way_at_end: u64,
     /// The longest time that one of those took, until it ended or was no longer waited for, in microseconds; 0 if there were none.
     pub under_way_longest_us: f64,
     /// The time series.
     pub series: Series,
-}
-
-/// Latencies, counted from the intended beginning; in microseconds.
-#[derive(Debug, Serialize)]
-pub struct Latency {
-    /// How many.
-    pub operations: u64,
-    /// What they moved.
-    pub bytes: u64,
-    /// The shortest.
-    pub min: f64,
-    /// The mean.
-    pub mean: f64,
-    /// The standard deviation.
-    pub standard_deviation: f64,
-    /// The median.
-    pub p50: f64,
-    /// Nine of ten took no longer.
-    pub p90: f64,
-    /// 95 of a hundred.
-    pub p95: f64,
-    /// 99 of a hundred.
-    pub p99: f64,
-    /// 999 of a thousand.
-    pub p999: f64,
-    /// 9,999 of ten thousand.
-    pub p9999: f64,
-    /// The longest.
-    pub max: f64,
-    /// Decimal digits of the histogram's values.
-    pub significant_digits: u8,
-    /// The raw histogram: nanoseconds, and how many operations took so long.
-    pub histogram_ns: Vec<(u64, u64)>,
-}
-
-impl Latency {
-    fn of(counted: &Counted) -> Option<Self> {
-        let histogram = &counted.latency_ns;
-        if histogram.is_empty() {
-            return None;
-        }
-        let us = |ns: u64| ns as f64 / 1e3;
-        let quantile = |share| us(histogram.value_at_quantile(share));
-        Some(Self {
-            operations: histogram.len(),
-            bytes: counted.bytes,
-            min: us(histogram.min()),
-            mean: histogram.mean() / 1e3,
-            standard_deviation: histogram.stdev() / 1e3,
-            p50: quantile(0.5),
-            p90: quantile(0.9),
-            p95: quantile(0.95),
-            p99: quantile(0.99),
-            p999: quantile(0.999),
-            p9999: quantile(0.9999),
-            max: us(histogram.max()),
-            significant_digits: SIGNIFICANT_DIGITS,
-            histogram_ns: histogram
-                .iter_recorded()
-                .map(|row| (row.value_iterated_to(), row.count_at_value()))
-                .collect(),
-        })
-    }
 }
 
 /// What happened when.
@@ -499,7 +436,7 @@ impl BenchResult {
             verified: plan.verify,
         };
         Self {
-            form: 1,
+            form: 2,
             host,
             disk,
             link,

@@ -167,6 +167,30 @@ fn a_stall_at_the_end_is_told() {
     assert!(steps.len() == 3 && steps.iter().all(|step| step[0] == 0), "{measured}");
 }
 
+/// Who comes to a disk that is too slow for all waits, and is not left out for it.
+#[test]
+fn percentiles_of_an_open_loop_are_of_all_that_was_to_begin() {
+    let served = Served::start(&["mem:1M"], &[]);
+    let lunette = env!("CARGO_BIN_EXE_lunette");
+    let bench = |more: &str| {
+        let load = "--warm-up 0 --depth 1 --rate 200 --arrivals even --time 1";
+        let bench = format!("exec {lunette} bench iscsi://$LUNETTE_PROXY/{TARGET}/0 {load} {more}");
+        good(&["wan", "proxy", "--link", "delay=50ms", "--to", served.portal(), "--", "sh", "-c", &bench])
+    };
+    let told = bench("--json").json();
+    let (measured, read) = (&told["measured"], &told["measured"]["read"]);
+    let count = |of: &Value| of.as_u64().unwrap_or_default();
+    assert_eq!(measured["unserved"], read["given_up"], "{told}");
+    // A round trip each, and a second more than the time for them.
+    assert!(count(&read["given_up"]) >= 180, "{told}");
+    assert_eq!(count(&read["operations"]) + count(&read["given_up"]), 200, "{told}");
+    let at_least = read["at_least"].as_array().expect("names");
+    assert!(at_least.contains(&"p50".into()) && at_least.contains(&"mean".into()), "{told}");
+    assert!(read["p50"].as_f64() >= Some(1e6), "each had waited for a second at least: {told}");
+    let text = bench("").text();
+    assert!(text.contains(" were given up, and take longer (>=)") && text.contains("  >= "), "{text}");
+}
+
 #[test]
 fn a_trace_that_ends_in_the_warm_up_is_no_measurement() {
     let directory = tempfile::tempdir().expect("a directory");

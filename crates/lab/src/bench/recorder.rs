@@ -28,6 +28,8 @@ fn nanoseconds(time: Duration) -> u64 {
 pub(crate) struct Counted {
     pub(crate) bytes: u64,
     pub(crate) latency_ns: Histogram<u64>,
+    /// What those of an open loop had taken by then that were given up before they ended, or before they began: they take longer.
+    pub(crate) given_up_ns: Histogram<u64>,
 }
 
 /// One step of the time series.
@@ -67,7 +69,7 @@ pub(crate) struct Recorder {
     pub(crate) steps: Vec<Step>,
     pub(crate) busy: u64,
     pub(crate) again: u64,
-    /// Arrivals that were still waiting at the end.
+    /// Arrivals that were to begin while it was measured, and never did.
     pub(crate) unserved: u64,
     pub(crate) losses: u64,
     /// Operations under way at the end that did not count.
@@ -84,7 +86,7 @@ pub(crate) struct Recorder {
 
 impl Recorder {
     pub(crate) fn new(interval: Duration) -> Self {
-        let counted = || Counted { bytes: 0, latency_ns: histogram() };
+        let counted = || Counted { bytes: 0, latency_ns: histogram(), given_up_ns: histogram() };
         let split =
             Split { schedule: histogram(), window: histogram(), away: histogram(), reply: histogram() };
         Self {
@@ -171,6 +173,12 @@ impl Recorder {
         self.under_way_longest = self.under_way_longest.max(took);
     }
 
+    /// So many operations that count were given up when they had taken that long from their intended times on, at least.
+    pub(crate) fn give_up(&mut self, kind: Kind, took: Duration, count: u64) {
+        let counted = if kind == Kind::Read { &mut self.read } else { &mut self.write };
+        counted.given_up_ns.saturating_record_n(nanoseconds(took), count);
+    }
+
     /// So long was measured, and the time series is as long at least, whether anything ended in its last steps or not. What counts ended
     /// so much later.
     pub(crate) fn end(&mut self, measured: Duration, drained: Duration) {
@@ -189,6 +197,8 @@ impl Recorder {
         let pairs = [
             (&mut self.read.latency_ns, &other.read.latency_ns),
             (&mut self.write.latency_ns, &other.write.latency_ns),
+            (&mut self.read.given_up_ns, &other.read.given_up_ns),
+            (&mut self.write.given_up_ns, &other.write.given_up_ns),
             (&mut self.split.schedule, &other.split.schedule),
             (&mut self.split.window, &other.split.window),
             (&mut self.split.away, &other.split.away),
@@ -253,11 +263,14 @@ mod tests {
         other.end(us(41), us(3));
         other.leave_out(us(7));
         one.leave_out(us(9));
+        other.give_up(Kind::Write, us(30), 4);
+        one.give_up(Kind::Write, us(20), 3);
         one.add(&other);
         assert_eq!((one.operations(), one.read.bytes, one.write.bytes), (2, 512, 1024));
         assert_eq!(one.steps.iter().map(|step| step.operations).collect::<Vec<_>>(), [1, 0, 1, 0, 0]);
         assert_eq!((one.measured, one.drained), (us(41), us(3)));
         assert_eq!((one.under_way, one.under_way_longest), (2, us(9)));
+        assert_eq!((one.read.given_up_ns.len(), one.write.given_up_ns.len()), (0, 7));
     }
 
     #[test]

@@ -391,6 +391,23 @@ impl<'a, E: Endpoint> Worker<'a, E> {
         })
     }
 
+    /// Arrivals that had their time until `limit` and no room by `now` never begin. They count with what they have waited: who left them
+    /// out would tell how fast those were that came early, and not how long who comes has to wait.
+    fn give_up(&mut self, limit: Duration, now: Duration) {
+        let recorder = &mut self.recorder;
+        let mut tell = |kind, intended, count| {
+            recorder.unserved += count;
+            recorder.give_up(kind, now.saturating_sub(intended), count);
+        };
+        let times = self.begin..limit;
+        if let Some((operation, intended)) = self.held.filter(|(_, intended)| times.contains(intended)) {
+            tell(operation.kind, intended, 1);
+        }
+        let start = self.start;
+        let times = times.start.saturating_sub(start)..limit.saturating_sub(start);
+        self.source.left(times, |kind, at, count| tell(kind, start + at, count));
+    }
+
     /// Sums up how long was measured and what was left undone.
     fn conclude(mut self) -> Done<E> {
         let now = self.endpoint.now();
@@ -403,16 +420,15 @@ impl<'a, E: Endpoint> Worker<'a, E> {
         // A trace may be over before its time.
         let has_run_out = self.intended(now).is_none() && self.free.len() == self.slots.len();
         let until = if has_run_out { until.min(self.last_done) } else { until };
-        if let Some(end) = self.end {
-            // Arrivals that had their time, and no room.
-            let limit = end.min(now);
-            if self.is_open && self.held.is_some_and(|(_, intended)| intended < limit) {
-                self.recorder.unserved += 1;
-            }
-            self.recorder.unserved += self.source.count_before(limit.saturating_sub(self.start));
+        if let Some(end) = self.end.filter(|_| self.is_open) {
+            self.give_up(end.min(now), now.min(end.saturating_add(GRACE)));
         }
         for slot in self.slots.iter().flatten() {
-            self.recorder.leave_out(now.saturating_sub(slot.intended));
+            let took = now.saturating_sub(slot.intended);
+            self.recorder.leave_out(took);
+            if self.is_open && self.counts(slot.intended, now) {
+                self.recorder.give_up(slot.operation.kind, took, 1);
+            }
         }
         let drained = self.last_done.saturating_sub(until.max(self.begin));
         self.recorder.end(until.saturating_sub(self.begin), drained);
@@ -609,6 +625,10 @@ mod tests {
         // 200 have room in the second that counts, and in the one behind it; nothing that the warm-up left is in their way.
         assert_eq!((recorder.operations(), recorder.under_way, recorder.unserved), (400, 0, 600));
         assert!((1980..2000).contains(&recorder.measured.as_millis()), "{:?}", recorder.measured);
+        // The 401st was to begin 400 ms after the first, and the last one a millisecond before the end; both wait for a second after it.
+        let given_up = &recorder.read.given_up_ns;
+        assert_eq!((given_up.len(), recorder.write.given_up_ns.len()), (600, 0));
+        assert_eq!([given_up.min(), given_up.max()].map(|ns| (ns as f64 / 1e7).round()), [100.0, 160.0]);
     }
 
     #[test]
@@ -617,8 +637,68 @@ mod tests {
         let begun = Instant::now();
         let recorder = run(&plan, &Monitor::default(), taking(|_| S(200)), None).recorder;
         // The room is that of one of the warm-up.
-        assert_eq!(recorder.unserved, 990_000_000);
+        assert_eq!((recorder.unserved, recorder.read.given_up_ns.len()), (990_000_000, 990_000_000));
+        // They wait from one to a hundred seconds, at equal distances.
+        let given_up = &recorder.read.given_up_ns;
+        let seconds = [0.25, 0.5, 0.75].map(|share| given_up.value_at_quantile(share) as f64 / 1e9);
+        for (seconds, expected) in seconds.iter().zip([25.75, 50.5, 75.25]) {
+            assert!((seconds - expected).abs() < 0.2, "{seconds} for {expected}");
+        }
+        assert!(given_up.min() <= 1_000_000_000 + 10_000_000, "{}", given_up.min());
         assert!(begun.elapsed() < S(10), "one by one they take minutes");
+    }
+
+    #[test]
+    fn percentiles_of_an_open_loop_are_of_all_that_was_to_begin() {
+        let plan = evenly(plan(Until::Time(S(10)), "50".parse().expect("a share")), 100.0);
+        let plan = Plan { depth: 1, ..plan };
+        let told = |latency: u64| {
+            let endpoint = taking(move |_| Duration::from_millis(latency));
+            let recorder = run(&plan, &Monitor::default(), endpoint, None).recorder;
+            let mut waits = recorder.read.latency_ns.clone();
+            waits.add(&recorder.read.given_up_ns).expect("equal bounds");
+            let count =
+                recorder.operations() + recorder.read.given_up_ns.len() + recorder.write.given_up_ns.len();
+            (count, recorder.operations(), recorder.unserved, waits.value_at_quantile(0.5) / 1_000_000)
+        };
+        // One after the other has time enough.
+        assert_eq!(told(10), (1000, 1000, 0, 10));
+        // Half of them have, and what comes later waits for longer: those that ended waited 0 to 5.5 s, others 5.5 s to one.
+        let (all, ended, unserved, median) = told(20);
+        assert_eq!((all, ended + unserved), (1000, 1000));
+        assert!((545..=555).contains(&ended) && (2900..3300).contains(&median), "{ended}, {median} ms");
+    }
+
+    #[test]
+    fn what_is_no_longer_waited_for_has_taken_so_long_at_least() {
+        let plan =
+            Plan { depth: 64, patience: Some(S(2)), ..evenly(plan(Until::Time(S(3)), Percent::ALL), 10.0) };
+        let endpoint = taking(|number| if number < 20 { Duration::from_millis(5) } else { S(60) });
+        let done = run(&plan, &Monitor::default(), endpoint, None);
+        let (recorder, given_up) = (&done.recorder, &done.recorder.read.given_up_ns);
+        assert_eq!((recorder.operations(), given_up.len(), recorder.unserved), (10, 20, 0));
+        // The first one was to begin two seconds before the end.
+        assert_eq!([given_up.min(), given_up.max()].map(|ns| ns / 1_000_000_000), [2, 4]);
+        // Of a closed loop others would have begun after it.
+        let plan = Plan { patience: Some(S(2)), ..self::plan(Until::Time(S(3)), Percent::ALL) };
+        let done = run(&plan, &Monitor::default(), taking(|_| S(60)), None);
+        assert_eq!((done.recorder.under_way, done.recorder.read.given_up_ns.len()), (4, 0));
+    }
+
+    #[test]
+    fn what_a_trace_was_to_begin_in_the_time_that_counts_is_given_up_by_its_kinds() {
+        let mut reader = lunette_workload::TraceReader::default();
+        for at in 0..40_u64 {
+            let letter = if at % 4 == 0 { 'W' } else { 'R' };
+            reader.line(&format!("{} {letter} 0 4096", at * 100_000)).expect("a line");
+        }
+        let trace = Arc::new(reader.finish().expect("a trace"));
+        let work = Work::Trace { name: "ours".into(), trace, pace: Pace::Times(1.0) };
+        let plan = Plan { work, depth: 1, ..plan(Until::Time(S(2)), Percent::ALL) };
+        let recorder = run(&plan, &Monitor::default(), taking(|_| S(60)), None).recorder;
+        // The first one of the warm-up has the room; of 20 in the two seconds that count five write.
+        let given_up = [&recorder.read.given_up_ns, &recorder.write.given_up_ns].map(|waits| waits.len());
+        assert_eq!((given_up, recorder.unserved), ([15, 5], 20));
     }
 
     #[test]
