@@ -1,5 +1,7 @@
 //! Real packets of the kernel over emulated links. Upper bounds of time are not tested here: they would test the machine.
 
+mod ends;
+
 use std::io::{Read, Write};
 use std::net::{Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::thread;
@@ -8,31 +10,7 @@ use std::time::{Duration, Instant};
 use lunette_wan::{Emulator, FAR, NEAR, Namespace, Statistics};
 use socket2::{Domain, Socket, Type};
 
-/// Long enough for anything that is sent; a loss would otherwise wait for ever.
-const LIMIT: Duration = Duration::from_secs(60);
-
-/// A network, or a skip where this user may not make one.
-fn network(link: &str) -> Option<Emulator> {
-    match Emulator::start(&link.parse().expect("a link"), 1) {
-        Ok(emulator) => Some(emulator),
-        Err(error) => {
-            lunette_skip::record_lacking(&format!("no emulated network for this user: {error}"));
-            None
-        }
-    }
-}
-
-/// A UDP socket at each end.
-fn sockets(emulator: &Emulator) -> (UdpSocket, UdpSocket) {
-    let near = emulator.near().within(|| UdpSocket::bind((NEAR.ipv4, 0))).expect("a socket");
-    let far = emulator.far().within(|| UdpSocket::bind((FAR.ipv4, 0))).expect("a socket");
-    near.connect(far.local_addr().expect("a socket")).expect("a socket");
-    far.connect(near.local_addr().expect("a socket")).expect("a socket");
-    for socket in [&near, &far] {
-        socket.set_read_timeout(Some(LIMIT)).expect("a socket");
-    }
-    (near, far)
-}
+use self::ends::{LIMIT, network, sockets};
 
 /// A TCP connection from the near end to the far one.
 fn connection(emulator: &Emulator) -> (TcpStream, TcpStream) {
