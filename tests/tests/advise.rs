@@ -57,55 +57,44 @@ fn the_path_to_a_disk_is_measured() -> Result<()> {
     lunette.stop()
 }
 
+/// Tries of a proof, where it says itself that the machine did not keep the link.
+const TRIES: u32 = 3;
+
+/// Over so long a way that what processors take of a command is a hundredth of it.
 #[test]
 fn an_advice_is_proven_on_an_emulated_link() -> Result<()> {
-    let arguments = [
-        "--rtt",
-        "10ms",
-        "--rate",
-        "20M",
-        "--read",
-        "0",
-        "--size",
-        "16K",
-        "--depth",
-        "1",
-        "--settings",
-        "rfc",
-        "--prove",
-    ];
-    let mut was_busy = true;
-    for _ in 0..5 {
-        let Some(told) = advise(&arguments)? else { return Ok(()) };
-        match is_proven(&told)? {
-            Some(true) => return Ok(()),
-            Some(false) => was_busy = false,
-            None => {}
+    let link = ["--rtt", "100ms", "--rate", "20M"];
+    let load = ["--read", "0", "--size", "16K", "--depth", "1", "--settings", "rfc", "--prove"];
+    for _ in 0..TRIES {
+        let Some(told) = advise(&[&link[..], &load].concat())? else { return Ok(()) };
+        if is_proven(&told)? {
+            return Ok(());
         }
-        eprintln!("it was not as expected: {told}");
+        eprintln!("the machine was late: {told}");
     }
-    ensure!(was_busy, "of five proofs none was as expected");
     lunette_skip::record_lacking("a machine that keeps the link for some seconds");
     Ok(())
 }
 
-/// Whether what is proven is what is expected; nothing where the proof says that it is the machine's. What holds on any is ensured.
-fn is_proven(told: &Value) -> Result<Option<bool>> {
+/// Holds what is proven to what is expected; false where the proof says that it is the machine's. What holds on any is ensured.
+fn is_proven(told: &Value) -> Result<bool> {
     let proof = told["proof"].as_array().context("a proof")?;
     ensure!(proof.len() == 2 && proof[0]["with"] == "before" && proof[1]["with"] == "after", "{told}");
     let measured = |at: usize| positive(&proof[at]["measured_mb_per_s"]);
-    positive(&proof[0]["expected_mb_per_s"])?;
-    positive(&proof[1]["expected_mb_per_s"])?;
     // Nothing is faster than its line, whatever the machine does.
     ensure!(measured(0)? < 2.6 && measured(1)? < 2.6, "{told}");
     // What was advised is what the second session has agreed on, and what it is for.
     let agreed =
         |at: usize| (&proof[at]["negotiated"]["initial_r2t"], &proof[at]["negotiated"]["immediate_data"]);
     ensure!(agreed(0).0 == true && agreed(1) == (&Value::Bool(false), &Value::Bool(true)), "{told}");
-    // One command takes two round trips without it, and one with it: whatever else it takes, it takes both times.
-    let command_ms = |at: usize| measured(at).map(|mb_per_s| 16.384 / mb_per_s);
-    let is_of_the_link = |at: usize| proof[at]["is_doubtful"] == false;
-    let is_of_the_link = is_of_the_link(0) && is_of_the_link(1);
-    let is_it = proof[0]["limit"] == "command-window" && command_ms(0)? - command_ms(1)? > 5.0;
-    Ok(is_of_the_link.then_some(is_it))
+    if proof.iter().any(|outcome| outcome["is_doubtful"] == true) {
+        return Ok(false);
+    }
+    for (outcome, limit) in proof.iter().zip(["command-window", "link-rate"]) {
+        let reached = positive(&outcome["measured_mb_per_s"])? / positive(&outcome["expected_mb_per_s"])?;
+        ensure!((reached - 1.0).abs() < 0.1 && outcome["limit"] == limit, "{reached} of {limit}: {told}");
+    }
+    // One command has two round trips before, and so many are under way after that the line is full: what is advised lifts it.
+    ensure!(measured(0)? * 20.0 < measured(1)?, "{told}");
+    Ok(true)
 }

@@ -28,8 +28,10 @@ const LOSSY: u32 = 6;
 /// What the model knows losses of. A system whose own is another one may allow its networks only Reno beside that.
 const CONTROLS: [&str; 2] = ["cubic", "reno"];
 
-/// What is off the model by more than this part of it is not limited by what the model says: runs of mixes are up to a quarter apart.
-const ABOUT: f64 = 0.25;
+/// What is off the model by more than this part of it is not limited by what the model says.
+const ABOUT: f64 = 0.1;
+/// The same of mixes and of links that lose packets, of which runs are up to a quarter apart.
+const ABOUT_MIXED: f64 = 0.25;
 /// What limits it then.
 const MACHINE: &str = "machine";
 const COMMAND_ORDER: &str = "command-order";
@@ -118,12 +120,18 @@ impl Trial<'_> {
         Ok(Outcome {
             measured_bytes_per_s,
             expected_bytes_per_s,
-            limit: limited_by(reached, limit, is_in_order, is_doubtful),
+            limit: limited_by(reached, self.about(question), limit, is_in_order, is_doubtful),
             is_upper_bound: agreed.is_upper_bound(),
             negotiated,
             congestion_control,
             is_doubtful,
         })
+    }
+
+    /// How far off the model a run may be that is limited by what the model says.
+    fn about(&self, question: &Question<'_>) -> f64 {
+        let is_mixed = ![0, 100].contains(&self.read.get()) || question.sizes.iter().count() > 1;
+        if is_mixed || question.paths.iter().any(|path| path.loss > 0.0) { ABOUT_MIXED } else { ABOUT }
     }
 
     fn plan(&self, site: &Site, question: &Question<'_>) -> Result<Plan, LabError> {
@@ -168,9 +176,9 @@ impl Trial<'_> {
 }
 
 /// What limits a run that has reached so much of what the model expects.
-fn limited_by(reached: f64, limit: Limit, is_in_order: bool, is_doubtful: bool) -> &'static str {
+fn limited_by(reached: f64, about: f64, limit: Limit, is_in_order: bool, is_doubtful: bool) -> &'static str {
     match reached {
-        reached if (reached - 1.0).abs() <= ABOUT => limit.word(),
+        reached if (reached - 1.0).abs() <= about => limit.word(),
         _ if is_doubtful => MACHINE,
         reached if reached < 1.0 && is_in_order => COMMAND_ORDER,
         _ => UNEXPLAINED,
@@ -224,11 +232,14 @@ mod tests {
 
     #[test]
     fn who_misses_by_far_is_not_limited_by_what_was_expected() {
-        let word =
-            |reached, is_in_order, is_doubtful| limited_by(reached, Limit::Link, is_in_order, is_doubtful);
-        for reached in [0.8, 1.0, 1.2] {
+        let word = |reached, is_in_order, is_doubtful| {
+            limited_by(reached, ABOUT, Limit::Link, is_in_order, is_doubtful)
+        };
+        for reached in [0.91, 1.0, 1.09] {
             assert_eq!(word(reached, true, true), "link-rate");
         }
+        assert_eq!((word(0.89, false, true), word(1.11, false, false)), ("machine", "unexplained"));
+        assert_eq!(limited_by(0.8, ABOUT_MIXED, Limit::Link, true, true), "link-rate");
         assert_eq!((word(0.37, true, false), word(0.37, true, true)), ("command-order", "machine"));
         assert_eq!((word(0.37, false, false), word(1.5, true, false)), ("unexplained", "unexplained"));
     }
