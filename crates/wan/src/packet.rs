@@ -11,6 +11,7 @@ const PUSH: u8 = 8;
 
 /// Where TCP begins in an IPv6 packet without extension headers, which TCP segments do not have here.
 const IPV6_HEADER_LENGTH: usize = 40;
+const IPV4_HEADER_LENGTH: usize = 20;
 
 /// An IP packet, as a network device gives it, behind room for what the device wants to know.
 #[derive(Debug, Clone)]
@@ -81,25 +82,36 @@ pub(crate) fn tcp_segment(packet: &[u8]) -> Option<TcpSegment> {
     Some(TcpSegment { ports: [u16_at(packet, tcp)?, u16_at(packet, tcp + 2)?], is_pushed })
 }
 
-/// A sum of zero is sent as its other form (RFC 768), since zero is that of a datagram without one, which IPv6 throws away. `tun-rs`
-/// leaves it zero where it makes the sum.
+/// A sum of zero is sent as its other form (RFC 768), since zero is that of a datagram without one, which IPv6 throws away and IPv4 does
+/// not look at, damaged or not. `tun-rs` leaves it zero where it makes the sum.
 pub(crate) fn keep_udp_checksum(packet: &mut [u8]) {
-    const SUM: usize = IPV6_HEADER_LENGTH + 6;
-    let is_udp = packet.first().is_some_and(|byte| byte >> 4 == 6) && packet.get(6) == Some(&UDP);
+    let Some(header) = udp_at(packet) else { return };
+    let sum = header + 6;
     // Whoever sends datagrams without a sum has one of zero, too, and is right to.
-    if is_udp && u16_at(packet, SUM) == Some(0) && udp_sum_of_ipv6(packet) == 0xffff {
-        packet[SUM..SUM + 2].fill(0xff);
+    if u16_at(packet, sum) == Some(0) && udp_sum(packet, header) == 0xffff {
+        packet[sum..sum + 2].fill(0xff);
     }
 }
 
-/// The one's complement sum of a datagram and of what RFC 8200, 8.1 has in front of it.
-fn udp_sum_of_ipv6(packet: &[u8]) -> u16 {
-    let datagram = &packet[IPV6_HEADER_LENGTH..];
+/// Where the header of UDP begins, in a packet that is a whole datagram.
+fn udp_at(packet: &[u8]) -> Option<usize> {
+    let (header, protocol) = match packet.first()? >> 4 {
+        // Neither with an offset nor with more fragments behind it.
+        4 if u16_at(packet, 6)? & 0x3fff == 0 => (usize::from(packet[0] & 0xf) * 4, packet.get(9)?),
+        6 => (IPV6_HEADER_LENGTH, packet.get(6)?),
+        _ => return None,
+    };
+    (*protocol == UDP && header >= IPV4_HEADER_LENGTH && packet.len() >= header + 8).then_some(header)
+}
+
+/// The one's complement sum of a datagram and of what RFC 768 and RFC 8200, 8.1 have in front of it.
+fn udp_sum(packet: &[u8], header: usize) -> u16 {
+    let addresses = if packet[0] >> 4 == 4 { 12..20 } else { 8..IPV6_HEADER_LENGTH };
+    let datagram = &packet[header..];
     let words = |bytes: &[u8]| -> u64 {
         bytes.chunks(2).map(|word| u64::from(word[0]) << 8 | u64::from(*word.get(1).unwrap_or(&0))).sum()
     };
-    let mut sum =
-        words(&packet[8..IPV6_HEADER_LENGTH]) + datagram.len() as u64 + u64::from(UDP) + words(datagram);
+    let mut sum = words(&packet[addresses]) + datagram.len() as u64 + u64::from(UDP) + words(datagram);
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
     }
@@ -161,6 +173,16 @@ mod tests {
         let mut without = datagram.clone();
         without[49] = 0xd6;
         assert_eq!(kept(&without), (vec![0; 2], true), "its sender made none");
+        // The same with an IPv4 header from and to 0.0.0.0, whole and as a fragment.
+        let mut ipv4 = vec![0; 30];
+        (ipv4[0], ipv4[9]) = (0x45, UDP);
+        ipv4[20..].copy_from_slice(&datagram[40..]);
+        for (fragment, sum) in [([0x40, 0], [0xff; 2]), ([0x20, 0], [0; 2]), ([0, 1], [0; 2])] {
+            ipv4[6..8].copy_from_slice(&fragment);
+            let mut kept = ipv4.clone();
+            keep_udp_checksum(&mut kept);
+            assert_eq!(kept[26..28], sum, "{fragment:?}");
+        }
         let mut tcp = datagram.clone();
         tcp[6] = TCP;
         assert_eq!(kept(&tcp), (vec![0; 2], true));

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lunette_wan::{Emulator, FAR};
+use lunette_wan::{Emulator, FAR, NEAR};
 use socket2::{Domain, SockRef, Socket, Type};
 
 use self::ends::{LIMIT, network, sockets};
@@ -134,6 +134,35 @@ fn so_many_are_damaged_as_the_link_says() {
     let damaged = udp_counter(&emulator, "InCsumErrors") as usize;
     assert!(damaged <= missing, "{damaged} of {missing}");
     assert_share(damaged, 0.2 * (236.0 - 1.0) / 256.0);
+}
+
+/// A sum of zero would be that of a datagram without one, at whose damage nobody looks (RFC 768).
+#[test]
+fn damage_is_seen_where_the_sum_is_zero() {
+    let Some(emulator) = network("delay=1ms,mtu=1200,corrupt=100%") else { return };
+    let (near, far) = sockets(&emulator);
+    let ports = [&near, &far].map(|socket| u64::from(socket.local_addr().expect("a socket").port()));
+    let addresses = [NEAR.ipv4, FAR.ipv4].map(|address| u64::from(address.to_bits()));
+    let (protocol, length) = (17, 8 + DATA_BYTES as u64);
+    // All that the sum is of but two bytes of data, which make it 0xffff, whose complement is zero.
+    let of_addresses: u64 = addresses.iter().map(|address| (address >> 16) + (address & 0xffff)).sum();
+    let mut sum = of_addresses + ports.iter().sum::<u64>() + protocol + 2 * length;
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    let mut data = [0; DATA_BYTES];
+    data[..2].copy_from_slice(&(0xffff - sum as u16).to_be_bytes());
+    let count = 100;
+    for _ in 0..count {
+        near.send(&data).expect("a socket");
+    }
+    let began = Instant::now();
+    while emulator.statistics().expect("counters")[0].counts.arrived < count && began.elapsed() < LIMIT {
+        thread::sleep(Duration::from_millis(1));
+    }
+    far.set_read_timeout(Some(Duration::from_millis(200))).expect("a socket");
+    assert!(far.recv(&mut data).is_err(), "each had a bit turned");
+    assert!(udp_counter(&emulator, "InCsumErrors") > 70, "most of them where UDP's sum is of");
 }
 
 #[test]
