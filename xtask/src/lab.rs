@@ -94,7 +94,16 @@ struct Verdict {
     short: Vec<String>,
     /// Cells that nobody can explain.
     defects: Vec<String>,
+    /// Cells of which a run was not over in time.
+    not_recovered: Vec<String>,
     unexplained: Vec<String>,
+}
+
+impl Verdict {
+    /// Cells that nobody can explain or that have not recovered, and published figures that are off without a reason.
+    const fn unexplained(&self) -> usize {
+        self.defects.len() + self.not_recovered.len() + self.unexplained.len()
+    }
 }
 
 /// One study.
@@ -116,7 +125,7 @@ struct Row {
     modelled: usize,
     /// Cells whose limit was this machine.
     machine: usize,
-    /// Cells that nobody can explain, and published figures that are off without a reason.
+    /// As [`Verdict::unexplained`] counts them.
     unexplained: usize,
 }
 
@@ -329,10 +338,11 @@ impl Outcome {
         for verdict in &verdicts {
             let Some(row) = self.rows.iter_mut().find(|row| row.study == verdict.study) else { continue };
             (row.reached, row.modelled) = (verdict.reached, verdict.modelled);
-            row.unexplained = verdict.defects.len() + verdict.unexplained.len();
+            row.unexplained = verdict.unexplained();
             for (what, lines) in [
                 ("less", &verdict.short),
                 ("unexplained", &verdict.defects),
+                ("not recovered", &verdict.not_recovered),
                 ("without a reason", &verdict.unexplained),
             ] {
                 for line in lines {
@@ -581,6 +591,14 @@ mod tests {
     fn what_a_study_says_when_it_lacks_something_is_what_is_looked_for() {
         let source = include_str!("../../crates/lab/src/error.rs");
         assert!(source.contains("#[error(\"it needs {0}\")]"), "{source}");
+    }
+
+    #[test]
+    fn what_has_not_recovered_counts_among_the_unexplained() {
+        let json = r#"[{"study": "dalgic-connections", "reached": 1, "modelled": 2, "short": ["a"], "defects": ["b"],
+                        "not_recovered": ["c", "d"], "unexplained": ["e"]}]"#;
+        let verdicts: Vec<Verdict> = serde_json::from_str(json).expect("JSON");
+        assert_eq!(verdicts[0].unexplained(), 4);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Whether results are what this project promises: how many cells reach what the link and the model let through, that none is off the model
-//! without an explanation, that no run has failed, and whether each published figure that is another one has its reason.
+//! without an explanation, that no run has failed or was not over in time, and whether each published figure that is another one has its
+//! reason.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -8,7 +9,7 @@ use serde::Serialize;
 
 use super::notes::{in_words, lost, named};
 use super::{figure_text, fixed, shown};
-use crate::study::{CellResult, HELD, OFF, REACHED, StudyResult, TARGET, study};
+use crate::study::{CellResult, HELD, OFF, REACHED, StudyResult, TARGET, UNFINISHED, study};
 
 /// What is to be said of one study.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -41,6 +42,8 @@ pub struct Verdict {
     pub off_model: usize,
     /// Cells whose limit nobody can tell, or that are better than the model without a reason; each is a defect.
     pub defects: Vec<String>,
+    /// Cells of which a run was not over in time, so that their figure is a bound and no time; each is a defect.
+    pub not_recovered: Vec<String>,
     /// Published figures that are off, those beside other targets as well.
     pub off: usize,
     /// Published figures.
@@ -132,6 +135,7 @@ impl Verdict {
             short: Vec::new(),
             off_model: 0,
             defects: Vec::new(),
+            not_recovered: Vec::new(),
             off: 0,
             published: 0,
             unexplained: Vec::new(),
@@ -145,6 +149,7 @@ impl Verdict {
         // What is unexplained is told as such.
         let (defects, explained): (Vec<&CellResult>, Vec<&CellResult>) =
             cells.iter().partition(|cell| cell.is_unexplained());
+        let not_recovered = explained.iter().filter(|cell| cell.limit == UNFINISHED);
         let short = explained.iter().filter(|cell| cell.reaches_model() == Some(false));
         let is_off = |cell: &&&CellResult| cell.is_off_published() == Some(true);
         let off: Vec<&CellResult> = all.iter().filter(is_off).copied().collect();
@@ -163,6 +168,7 @@ impl Verdict {
             short: short.map(|cell| told(cell)).collect(),
             off_model: cells.iter().filter(|cell| cell.is_off_model() == Some(true)).count(),
             defects: defects.iter().map(|cell| told(cell)).collect(),
+            not_recovered: not_recovered.map(|cell| told(cell)).collect(),
             off: off.len(),
             published: all.iter().filter(|cell| cell.is_off_published().is_some()).count(),
             unexplained: off.iter().filter(|cell| cell.why.is_none()).map(|cell| named(cell)).collect(),
@@ -180,6 +186,7 @@ impl Verdict {
             && self.unknown.is_empty()
             && self.failed.is_empty()
             && self.defects.is_empty()
+            && self.not_recovered.is_empty()
             && self.unexplained.is_empty()
     }
 }
@@ -230,6 +237,9 @@ impl fmt::Display for Verdict {
         if !self.defects.is_empty() {
             write!(f, " {} are unexplained;", self.defects.len())?;
         }
+        if !self.not_recovered.is_empty() {
+            write!(f, " {} have not recovered;", self.not_recovered.len())?;
+        }
         if self.published == 0 {
             write!(f, " nothing was published")?;
         } else {
@@ -269,6 +279,9 @@ impl fmt::Display for Verdict {
         }
         for line in &self.defects {
             write!(f, "\n  unexplained: {}", shown(line))?;
+        }
+        for line in &self.not_recovered {
+            write!(f, "\n  not recovered: {}", shown(line))?;
         }
         for line in &self.unexplained {
             write!(f, "\n  without a reason: {}", shown(line))?;

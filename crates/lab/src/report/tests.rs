@@ -335,6 +335,24 @@ fn what_nobody_can_explain_is_a_defect_in_every_study() {
 }
 
 #[test]
+fn what_does_not_recover_is_a_defect() {
+    let mut result = result("read");
+    (result.cells[1].limit, result.cells[1].measured) = ("command-window".into(), 3.99);
+    assert!(check(&[result.clone()])[2].is_met());
+    let cell = &mut result.cells[1];
+    (cell.limit, cell.model, cell.measured, cell.unit) =
+        ("not-recovered".into(), None, 20_000.0, "ms".into());
+    let verdict = check(&[result]).remove(2);
+    let text = verdict.to_string();
+    assert!(!verdict.is_met() && text.contains("; 1 have not recovered;"), "{text}");
+    assert!(
+        text.contains("\n  not recovered: mode read, rtt_ms 50: 20000 ms; not-recovered")
+            && !text.contains("unexplained"),
+        "{text}"
+    );
+}
+
+#[test]
 fn what_a_file_says_moves_no_cursor_and_has_no_end() {
     let mut result = result("read\u{1b}[2J\0");
     result.cells[0].why = Some("slower\u{7}\nhosts".into());

@@ -21,7 +21,7 @@ use crate::{Host, Negotiated};
 const OF_PEER: &str = "target";
 
 /// What a cell is told by of which one run at least was not over in time.
-const UNFINISHED: &str = "not-recovered";
+pub(crate) const UNFINISHED: &str = "not-recovered";
 
 /// Of the runs of a cell, where the published table has them.
 const MEAN: &str = "mean";

@@ -45,6 +45,7 @@ mod written;
 
 use serde::Serialize;
 
+pub(crate) use conclusion::UNFINISHED;
 pub use judgement::REACHED;
 pub(crate) use judgement::{HELD, OFF, UNEXPLAINED};
 pub use peer::Peer;
