@@ -114,22 +114,7 @@ pub fn notes(result: &StudyResult) -> Vec<String> {
             "For {without} published figures that are off no reason follows from what was measured."
         ));
     }
-    let count = |limit: &str| cells.iter().filter(|cell| cell.limit == limit).count();
-    let slow = count("machine");
-    if slow > 0 {
-        notes.push(format!(
-            "In {slow} cells this machine, which runs both ends and the network, was the limit: less came than {:.0} % of what the model \
-             expects, and all processors were busy, or one thread had one to itself, or packets were late or lost, or a host had given processors to others. The figures of \
-             each stand below.",
-            REACHED * 100.0
-        ));
-    }
-    let unexplained = count(UNEXPLAINED);
-    if unexplained > 0 {
-        notes.push(format!(
-            "In {unexplained} cells less came than the model expects, and the machine was not the reason."
-        ));
-    }
+    notes.extend(limits(cells));
     let mut absent: Vec<(&str, usize)> = Vec::new();
     for reason in cells.iter().filter_map(|cell| cell.model_absent.as_deref()) {
         match absent.iter_mut().find(|known| known.0 == reason) {
@@ -163,6 +148,53 @@ pub fn notes(result: &StudyResult) -> Vec<String> {
         host.lunette, host.processor, host.cores, host.kernel, host.load_average, result.seed
     ));
     notes
+}
+
+/// What is to be said of limits that are no property of link or session: of cells that are behind their model, and of the others.
+fn limits(cells: &[CellResult]) -> Vec<String> {
+    let percent = REACHED * 100.0;
+    let behind = format!("less came than {percent:.0} % of what the model expects, and");
+    let others = "which have no model or reach it,";
+    let told = [
+        (
+            "machine",
+            true,
+            format!(
+                "{behind} this machine, which runs both ends and the network, was the reason: all processors were busy, or one thread had one to \
+                 itself, or what both ends and the network do for a command takes as long, or packets were late or lost, or a host had given processors to others. The \
+                 figures of each stand below."
+            ),
+        ),
+        (
+            "machine",
+            false,
+            format!(
+                "{others} this machine was the limit: all processors were busy, or one thread had one to itself, or a host had given processors to \
+                 others, or the processor of a virtual machine is emulated. The figures of each stand below, but for what is emulated."
+            ),
+        ),
+        (
+            UNEXPLAINED,
+            true,
+            format!(
+                "{behind} nothing that was measured explains it, or the line lost what it is not to lose."
+            ),
+        ),
+        (
+            UNEXPLAINED,
+            false,
+            format!(
+                "{others} nothing that was measured says what the limit was, or the line lost what it is not to lose."
+            ),
+        ),
+    ];
+    let told = told.into_iter().filter_map(|(limit, is_behind, told)| {
+        let is_one =
+            |cell: &&CellResult| cell.limit == limit && (cell.reaches_model() == Some(false)) == is_behind;
+        let count = cells.iter().filter(is_one).count();
+        (count > 0).then(|| format!("In {count} cells{} {told}", if is_behind { "" } else { "," }))
+    });
+    told.collect()
 }
 
 /// What is to be said of figures without a network.

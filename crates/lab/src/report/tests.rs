@@ -189,7 +189,39 @@ fn what_the_machine_had_to_do_with_a_cell_stands_with_its_figures() {
         lines,
         ["mode read, rtt_ms 50: 0.100 MB/s here, 4.00 by the model; one thread had 97 % of a processor."]
     );
-    assert!(notes(&result).join(" ").contains("In 1 cells this machine"));
+    assert!(notes(&result).join(" ").contains("and this machine, which runs both ends"));
+}
+
+#[test]
+fn what_is_said_of_limits_holds_for_the_cells_that_are_counted() {
+    // They reach their model, are behind it, and have none.
+    let told = |limits: [&str; 3]| {
+        let mut result = result("read");
+        result.cells.iter_mut().zip(limits).for_each(|(cell, limit)| cell.limit = limit.to_owned());
+        let told = notes(&result)
+            .into_iter()
+            .filter(|note| note.contains("the model expects") || note.contains("which have no model"));
+        told.collect::<Vec<_>>()
+    };
+    assert_eq!(told(["link-rate"; 3]), [""; 0]);
+    let behind = "less came than 95 % of what the model expects, and";
+    let others = "which have no model or reach it,";
+    for (limit, why, what) in [
+        (
+            "machine",
+            "this machine, which runs both ends and the network, was the reason",
+            "this machine was the limit",
+        ),
+        (
+            "unexplained",
+            "nothing that was measured explains it",
+            "nothing that was measured says what the limit was",
+        ),
+    ] {
+        let [one, two] = &told([limit; 3])[..] else { panic!("two sentences") };
+        assert!(one.starts_with(&format!("In 1 cells {behind} {why}")), "{one}");
+        assert!(two.starts_with(&format!("In 2 cells, {others} {what}")), "{two}");
+    }
 }
 
 #[test]
