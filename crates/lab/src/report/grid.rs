@@ -139,6 +139,7 @@ mod tests {
             link: BTreeMap::new(),
             seed: 1,
             is_quick: false,
+            cells_with_more_runs: 0,
             is_partial: false,
             only: Vec::new(),
             cells_in_study: 3,

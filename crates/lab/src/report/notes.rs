@@ -131,7 +131,11 @@ pub fn notes(result: &StudyResult) -> Vec<String> {
     }
     notes.extend(links(result));
     if result.is_quick {
-        notes.push("One short run a cell: the figures are rough.".to_owned());
+        let more = match result.cells_with_more_runs {
+            0 => String::new(),
+            of => format!(", and up to two more of {of} cells for what came of it"),
+        };
+        notes.push(format!("One short run a cell, five of a login{more}: the figures are rough."));
     }
     if result.is_partial {
         notes.push("The study was ended early: cells are missing.".to_owned());

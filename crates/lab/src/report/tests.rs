@@ -47,6 +47,7 @@ fn result(parameter: &str) -> StudyResult {
         link: BTreeMap::from([("oc3-0".to_owned(), link)]),
         seed: 1,
         is_quick: true,
+        cells_with_more_runs: 2,
         is_partial: false,
         only: Vec::new(),
         cells_in_study: 3,
@@ -85,7 +86,11 @@ fn notes_count_what_is_off() {
     assert!(notes.contains("; seed 1. Beside it tgtd: 1.0.85."), "{notes}");
     assert!(notes.contains("1 of 2 cells are off the model by more than 10 %."), "{notes}");
     assert!(notes.contains("Link oc3-0: rate=155M, cubic; packets were 12 us late"), "{notes}");
-    assert!(notes.contains("the figures are rough") && !notes.contains("no reason follows"), "{notes}");
+    assert!(
+        notes.contains("a login, and up to two more of 2 cells for what came of it: the figures are rough")
+            && !notes.contains("no reason follows"),
+        "{notes}"
+    );
     assert!(notes.contains("0.4 % of it at most was in this machine's page cache"), "{notes}");
 }
 

@@ -212,13 +212,18 @@ impl Collected {
         }
     }
 
+    /// How many cells had more runs than others.
+    pub(super) fn with_more_runs(&self) -> usize {
+        self.more.len()
+    }
+
     /// What is to be said of runs that cells had more than others.
     pub(super) fn told_of_more(&self) -> Option<String> {
-        let of = self.more.len();
+        let of = self.with_more_runs();
         (of > 0).then(|| {
             format!(
-                "As far as there was time, up to {MORE} more runs were given to what nobody could explain by its first ones, and to what fell short of the model in \
-                 studies that are held to it: {of} of all cells; the median of all runs of a cell counts."
+                "As far as there was time, up to {MORE} more runs were given to what nobody could explain by its first ones but by an echo that was held up, and to what fell short of the model in \
+                 studies that are held to it, and not to what was as near to it on the other side: {of} of all cells; the median of all runs of a cell counts."
             )
         })
     }
@@ -322,7 +327,8 @@ mod tests {
         let figures = |at: usize| collected.runs[at].iter().map(|run| run.measured).collect::<Vec<_>>();
         assert_eq!((figures(1), figures(2), figures(3)), (vec![1.0, 9.0, 8.0], vec![2.0, 7.0], vec![3.0]));
         let told = collected.told_of_more().unwrap_or_default();
-        assert!(told.contains(": 2 of all cells"), "{told}");
+        assert!(told.contains("on the other side: 2 of all cells"), "{told}");
+        assert_eq!(collected.with_more_runs(), 2);
         // One that was held up is done again as all others.
         let (cells, mut collected) = self::collected("dalgic-lan", vec![vec![run(1.0, 0.0)]], None);
         assert_eq!(collected.next_more(&cells, cells[0].link(), is_low), Some(0), "one always may");

@@ -41,6 +41,7 @@ impl Laboratory<'_> {
         collected: Collected,
     ) -> StudyResult {
         let mut agreements: Vec<Negotiated> = Vec::new();
+        let cells_with_more_runs = collected.with_more_runs();
         let failures = &collected.failures;
         let is_in = |aimed: &&Aimed| !failures.is_left_out(aimed.peer);
         let of_peer = |aimed: &Aimed| match aimed.peer {
@@ -87,6 +88,7 @@ impl Laboratory<'_> {
             link: collected.links,
             seed: self.seed,
             is_quick: self.is_quick,
+            cells_with_more_runs,
             is_partial,
             only: self.only.to_vec(),
             cells_in_study,

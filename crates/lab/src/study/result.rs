@@ -41,6 +41,10 @@ pub struct StudyResult {
     pub seed: u64,
     /// One short run a cell.
     pub is_quick: bool,
+    /// How many cells had more runs than the others because of what came of theirs: nobody could explain it, or it was behind the model in
+    /// a study that is held to it. None of the others had such a second chance.
+    #[serde(default)]
+    pub cells_with_more_runs: usize,
     /// It was ended early: cells are missing that have not failed.
     pub is_partial: bool,
     /// The parameters that all cells were to have: the study's others are left out.
