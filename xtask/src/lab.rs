@@ -127,6 +127,9 @@ struct Row {
     modelled: usize,
     /// Cells whose limit was this machine.
     machine: usize,
+    /// Cells in which processors had the most of the time, though none of them was full.
+    #[serde(default)]
+    processing: usize,
     /// As [`Verdict::unexplained`] counts them.
     unexplained: usize,
     /// Cells that had more runs than the others, for what came of these.
@@ -261,6 +264,7 @@ fn study(
         reached: 0,
         modelled: 0,
         machine: 0,
+        processing: 0,
         unexplained: 0,
         more_runs: 0,
     };
@@ -278,7 +282,8 @@ fn study(
     row.cells = result.cells.len();
     row.left_out = result.lacking;
     row.more_runs = result.cells_with_more_runs;
-    row.machine = result.cells.iter().filter(|cell| cell.limit.starts_with("machine")).count();
+    let count = |limit: &str| result.cells.iter().filter(|cell| cell.limit == limit).count();
+    (row.machine, row.processing) = (count("machine"), count("processing"));
     Ok((row, Some(result.host)))
 }
 
@@ -315,17 +320,18 @@ impl Row {
     }
 
     fn markdown(&self) -> String {
-        let Self { study, seconds, cells, reached, modelled, machine, unexplained, more_runs, .. } = self;
+        let Self { study, seconds, cells, reached, modelled, .. } = self;
+        let Self { machine, processing, unexplained, more_runs, .. } = self;
         if let Some(failure) = &self.failure {
-            return format!("| {study} | **{failure}** | – | – | – | – | {seconds:.1} |\n");
+            return format!("| {study} | **{failure}** | – | – | – | – | – | {seconds:.1} |\n");
         }
         if let Some(lack) = &self.lacks {
-            return format!("| {study} | skipped: it needs {lack} | – | – | – | – | {seconds:.1} |\n");
+            return format!("| {study} | skipped: it needs {lack} | – | – | – | – | – | {seconds:.1} |\n");
         }
         let met = if *modelled == 0 { "–".to_owned() } else { format!("{reached} of {modelled}") };
         let left_out = left_out(self.left_out());
         format!(
-            "| {study} | {cells}{left_out} | {met} | {machine} | {unexplained} | {more_runs} | {seconds:.1} |\n"
+            "| {study} | {cells}{left_out} | {met} | {machine} | {processing} | {unexplained} | {more_runs} | {seconds:.1} |\n"
         )
     }
 }
@@ -400,7 +406,7 @@ impl Outcome {
     /// The table, and a sentence that says what it is of.
     pub(crate) fn markdown(&self) -> String {
         let mut text = String::from(
-            "| study | cells | met | machine | unexplained | more runs | seconds |\n|---|---:|---:|---:|---:|---:|---:|\n",
+            "| study | cells | met | machine | processing | unexplained | more runs | seconds |\n|---|---:|---:|---:|---:|---:|---:|---:|\n",
         );
         for row in &self.rows {
             text += &row.markdown();
@@ -408,12 +414,13 @@ impl Outcome {
         let sum = |of: fn(&Row) -> usize| self.rows.iter().map(of).sum::<usize>();
         let _ = writeln!(
             text,
-            "| all | {}{} | {} of {} | {} | {} | {} | {} |\n",
+            "| all | {}{} | {} of {} | {} | {} | {} | {} | {} |\n",
             sum(|row| row.cells),
             left_out(self.left_out()),
             sum(|row| row.reached),
             sum(|row| row.modelled),
             sum(|row| row.machine),
+            sum(|row| row.processing),
             sum(|row| row.unexplained),
             sum(|row| row.more_runs),
             self.time()
@@ -509,6 +516,7 @@ mod tests {
             reached: 15,
             modelled: 16,
             machine: 1,
+            processing: 3,
             unexplained: 0,
             more_runs: 2,
         };
@@ -536,8 +544,8 @@ mod tests {
     #[test]
     fn a_table_has_the_time_beside_its_bar() {
         let text = outcome(812.4).markdown();
-        assert!(text.contains("| dalgic-tcp | 16 | 15 of 16 | 1 | 0 | 2 | 812.4 |\n"), "{text}");
-        assert!(text.contains("| all | 16 | 15 of 16 | 1 | 0 | 2 | 812 ≤ 900 |\n"), "{text}");
+        assert!(text.contains("| dalgic-tcp | 16 | 15 of 16 | 1 | 3 | 0 | 2 | 812.4 |\n"), "{text}");
+        assert!(text.contains("| all | 16 | 15 of 16 | 1 | 3 | 0 | 2 | 812 ≤ 900 |\n"), "{text}");
         assert!(text.contains("1.5 GiB, Linux 6.1, load 0.10 before; lunette 0.1.0 at abc, 2000-02-29.\n"));
         assert!(outcome(812.4).is_good() && !outcome(901.0).is_good());
         assert!(outcome(901.0).markdown().contains("**901 > 900**"));
@@ -591,7 +599,7 @@ mod tests {
         assert!(outcome.rows[0].line().ends_with("dalgic-tcp: 16 cells, 24 left out"));
         let text = outcome.markdown();
         for part in [
-            "| dalgic-tcp | 16, 24 left out | 15 of 16 | 1 | 0 | 2 | 10.0 |\n| all | 16, 24 left out | 15 of 16 |",
+            "| dalgic-tcp | 16, 24 left out | 15 of 16 | 1 | 3 | 0 | 2 | 10.0 |\n| all | 16, 24 left out | 15 of 16 |",
             "\nLeft out of dalgic-tcp: 20, for this machine lacks cpio (Debian: apt-get install cpio).\n",
             "\nLeft out of dalgic-tcp: 4, for this machine lacks FUSE.\n",
         ] {

@@ -156,47 +156,39 @@ pub fn notes(result: &StudyResult) -> Vec<String> {
 
 /// What is to be said of limits that are no property of link or session: of cells that are behind their model, and of the others.
 fn limits(cells: &[CellResult]) -> Vec<String> {
-    let percent = REACHED * 100.0;
-    let behind = format!("less came than {percent:.0} % of what the model expects, and");
-    let others = "which have no model or reach it,";
+    const PROCESSING: &str =
+        "processors had the most of the time, though not all of them nor one thread had nothing to spare.";
+    const OVERLAP: &str =
+        "disk and processors were at work side by side, and neither had half of the time for certain.";
     let told = [
         (
             "machine",
-            true,
-            format!(
-                "{behind} this machine, which runs both ends and the network, was the reason: all processors were busy, or one thread had one to \
-                 itself, or what both ends and the network do for a command takes as long, or packets were late or lost, or a host had given processors to others. The \
-                 figures of each stand below."
-            ),
+            "this machine, which runs both ends and the network, was the reason: all processors were busy, or one thread had one to itself, or \
+             what both ends and the network do for a command takes as long, or packets were late or lost, or a host had given processors to \
+             others. The figures of each stand below.",
+            "this machine was the limit: all processors were busy, or one thread had one to itself, or a host had given processors to others, or \
+             the processor of a virtual machine is emulated. The figures of each stand below, but for what is emulated.",
         ),
-        (
-            "machine",
-            false,
-            format!(
-                "{others} this machine was the limit: all processors were busy, or one thread had one to itself, or a host had given processors to \
-                 others, or the processor of a virtual machine is emulated. The figures of each stand below, but for what is emulated."
-            ),
-        ),
+        ("processing", PROCESSING, PROCESSING),
+        ("overlap", OVERLAP, OVERLAP),
         (
             UNEXPLAINED,
-            true,
-            format!(
-                "{behind} nothing that was measured explains it, or the line lost what it is not to lose."
-            ),
-        ),
-        (
-            UNEXPLAINED,
-            false,
-            format!(
-                "{others} nothing that was measured says what the limit was, or the line lost what it is not to lose."
-            ),
+            "nothing that was measured explains it, or the line lost what it is not to lose.",
+            "nothing that was measured says what the limit was, or the line lost what it is not to lose.",
         ),
     ];
-    let told = told.into_iter().filter_map(|(limit, is_behind, told)| {
+    let behind = format!(" less came than {:.0} % of what the model expects, and", REACHED * 100.0);
+    let ways = |(limit, of_behind, of_others)| {
+        [
+            (limit, true, behind.as_str(), of_behind),
+            (limit, false, ", which have no model or reach it,", of_others),
+        ]
+    };
+    let told = told.into_iter().flat_map(ways).filter_map(|(limit, is_behind, which, told)| {
         let is_one =
             |cell: &&CellResult| cell.limit == limit && (cell.reaches_model() == Some(false)) == is_behind;
         let count = cells.iter().filter(is_one).count();
-        (count > 0).then(|| format!("In {count} cells{} {told}", if is_behind { "" } else { "," }))
+        (count > 0).then(|| format!("In {count} cells{which} {told}"))
     });
     told.collect()
 }

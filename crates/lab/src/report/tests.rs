@@ -218,6 +218,11 @@ fn what_is_said_of_limits_holds_for_the_cells_that_are_counted() {
             "this machine was the limit",
         ),
         (
+            "processing",
+            "processors had the most of the time, though",
+            "processors had the most of the time, though",
+        ),
+        (
             "unexplained",
             "nothing that was measured explains it",
             "nothing that was measured says what the limit was",

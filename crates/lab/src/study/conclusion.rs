@@ -161,7 +161,9 @@ fn result(
     let model = median(runs.iter().filter_map(|run| run.model).map(|model| model.0).collect());
     let modelled = with_model(runs, model);
     let limit = modelled.and_then(|run| run.model).map(|model| model.1);
-    let model = model.or_else(|| expected::expected(cell, is_quick));
+    let told_us = |of: &dyn Fn(&Run) -> Option<f64>| median(runs.iter().filter_map(of).collect());
+    let echo_us = told_us(&|run| Some(run.exchanged?.header.as_secs_f64() * 1e6));
+    let model = model.or_else(|| expected::expected(cell, is_quick, echo_us));
     let middle = |of: &dyn Fn(&Run) -> f64| median(runs.iter().map(of).collect()).unwrap_or_default();
     let round_trips = middle(&|run| run.round_trips);
     let (idle, processor, busiest) =
@@ -185,7 +187,7 @@ fn result(
     let is_unfinished = runs.iter().any(|run| run.is_unfinished);
     let of_run = runs.iter().find_map(|run| run.limit);
     let told: Vec<&[Further]> = runs.iter().map(|run| run.further.as_slice()).collect();
-    let mut further = Further::medians(&told, &cell.beside);
+    let mut further = Further::of_runs(&told, &cell.beside, is_mean);
     if let Some((_, published)) = cell.beside.iter().find(|named| named.0 == DEVIATION)
         && figures.len() > 1
     {
@@ -196,9 +198,7 @@ fn result(
         });
     }
     let at_rest = AtRest::of(runs);
-    let told_us = |of: &dyn Fn(&Run) -> Option<f64>| median(runs.iter().filter_map(of).collect());
     let round_trip_us = told_us(&|run| run.negotiated.as_ref()?.idle_round_trip_us);
-    let echo_us = told_us(&|run| Some(run.exchanged?.header.as_secs_f64() * 1e6));
     let model_round_trip_us = told_us(&|run| Some(run.round_trip?.as_secs_f64() * 1e6));
     let negotiated = runs.iter().find_map(|run| run.negotiated.clone()).map(|agreed| {
         let known = agreements.iter().position(|known| known.is_like(&agreed));
@@ -373,7 +373,8 @@ mod tests {
         assert_eq!(security.reaches_model(), Some(true));
         assert_eq!(
             (security.model, &*security.limit, security.model_absent),
-            (Some(6.0), "round-trips", None)
+            (Some(6.0), UNEXPLAINED, None),
+            "nobody has counted its exchanges"
         );
         let initiator = of("initiator", 0.4);
         assert_eq!((initiator.model, &*initiator.limit), (None, "initiator"));

@@ -1,7 +1,7 @@
 //! What is to be expected where exchanges or a cache make a figure and not a workload; and where there is no model, why there is none.
 //!
-//! An exchange takes a round trip of the link. What processors and disks do for it is not in there: nobody knows that but by
-//! measuring, and the model would then agree with whatever was measured.
+//! An exchange takes a round trip: of a login what 48 bytes took by plain TCP beside it, and else the link's. What target, initiator and
+//! disks do for it is not in there: nobody knows that but by measuring, and the model would then agree with whatever was measured.
 
 use lunette_link::Link;
 
@@ -13,12 +13,16 @@ use super::probe::{Authentication, Design, Figure, FilesProbe, Job, LoginPhase, 
 /// A file of the file server, in bytes.
 const FILE_BYTES: u64 = 2 << 20;
 
-/// What is to be expected, in the unit of the cell.
-pub(super) fn expected(cell: &Cell, is_quick: bool) -> Option<f64> {
+/// What is to be expected, in the unit of the cell, where 48 bytes took so many microseconds there and back by plain TCP, if that is
+/// known.
+pub(super) fn expected(cell: &Cell, is_quick: bool, echo_us: Option<f64>) -> Option<f64> {
     let link = || cell.link.as_deref()?.parse::<Link>().ok();
     let round_trip_ms = |link: &Link| link.round_trip().as_secs_f64() * 1e3;
     match &cell.probe {
-        Probe::Login(login) => Some(f64::from(exchanges(login)?) * round_trip_ms(&link()?)),
+        Probe::Login(login) => {
+            let at_rest_ms = echo_us.map(|us| us / 1e3);
+            Some(f64::from(exchanges(login)?) * at_rest_ms.or_else(|| Some(round_trip_ms(&link()?)))?)
+        }
         Probe::Files(FilesProbe {
             job: Job::Each(Scheme::Share(ShareKind::Nfs)),
             figure: Figure::Each { writes, size_kib, is_deviation: false },
@@ -122,7 +126,7 @@ mod tests {
 
     #[test]
     fn logins_take_their_exchanges() {
-        let of = |wanted: &[&str]| expected(&cell("lu-login", wanted), false);
+        let of = |wanted: &[&str]| expected(&cell("lu-login", wanted), false, None);
         // The campus has 2 ms there and back.
         let normal = |authentication, phase| of(&["normal", "1", authentication, "none", phase]);
         assert_eq!(normal("none", "tcp-connect"), Some(2.0));
@@ -133,11 +137,15 @@ mod tests {
         assert_eq!(steps, [Some(2.0); 3], "together they are the security stage");
         assert_eq!(of(&["discovery", "16", "none", "none", "total"]), Some(10.0));
         assert_eq!((normal("none", "initiator"), normal("none", "rest")), (None, None));
+        let total = cell("lu-login", &["normal", "1", "none", "none", "total"]);
+        assert_eq!(expected(&total, false, Some(2500.0)), Some(17.5), "what the network has at rest");
     }
 
     #[test]
     fn files_by_nfs_take_their_calls_and_their_bytes() {
-        let of = |op, scheme, size| expected(&cell("lu-files", &["mean", "campus", op, scheme, size]), false);
+        let of = |op, scheme, size| {
+            expected(&cell("lu-files", &["mean", "campus", op, scheme, size]), false, None)
+        };
         let near =
             |value: Option<f64>, wanted: f64| value.is_some_and(|value| (value / wanted - 1.0).abs() < 1e-9);
         // 1 KiB are 8192 bits of 100 Mb/s.
@@ -155,7 +163,7 @@ mod tests {
     fn a_cache_has_what_fits() {
         assert!((hits_percent(512) - 87.5).abs() < 1e-9 && (hits_percent(1024) - 43.75).abs() < 1e-9);
         assert!((hits_percent(8) - 100.0).abs() < 1e-9);
-        let of = |design| expected(&cell("fujita-netserver", &["hit-rate", "512", design]), true);
+        let of = |design| expected(&cell("fujita-netserver", &["hit-rate", "512", design]), true, None);
         assert_eq!((of("threads"), of("uring")), (Some(100.0), None), "a quick run is bound by nothing");
     }
 
@@ -163,7 +171,7 @@ mod tests {
     fn whoever_has_no_model_has_a_reason_for_that() {
         let mut count = 0;
         for cell in studies().iter().flat_map(|study| (study.cells)(1)) {
-            if expected(&cell, true).is_none() {
+            if expected(&cell, true, None).is_none() {
                 assert!(absent(&cell).len() > 20, "{:?}", cell.parameters);
                 count += 1;
             }

@@ -1,14 +1,17 @@
 //! What sets the limit of a cell where the model names none, or where what stands beside the network has been looked at.
 //!
-//! Each name follows from something that was measured: how busy the disk and the processors were, how much of a shared link was in
-//! use, how many round trips fit into the time.
+//! Each name follows from something that was measured, and is there only where that makes what came: how busy the disk and the
+//! processors were, how much of a shared link was in use, how long round trips and both ends took, how much fits into a cache.
+
+mod logins;
+mod serial;
 
 use lunette_link::Link;
 use lunette_workload::model::{Limit, TCP_HEADER_BYTES};
 
 use super::Cell;
 use super::judgement::{REACHED, UNEXPLAINED};
-use super::probe::{DISK_BUSY, EXCHANGES, Figure, LoginPhase, Probe, SharedProbe};
+use super::probe::{DISK_BUSY, Figure, Probe, SharedProbe};
 use super::resolution::{self, Lasted};
 use super::result::CellResult;
 use crate::report::figure_text;
@@ -17,8 +20,9 @@ use crate::report::figure_text;
 const DISK_BUSY_PERCENT: f64 = 50.0;
 /// More round trips than any login and its first I/O have.
 pub(super) const EXCHANGES_MAX: f64 = 24.0;
-/// With this share of the time, round trips of the link are the most of it.
-const ROUND_TRIPS_SHARE: f64 = 0.5;
+/// How far a hit rate may be off what fits into the cache, as a share of it, and by how many percent of all in any case.
+const HITS_OFF: f64 = 0.1;
+const HITS_OFF_PERCENT: f64 = 1.0;
 
 /// Why nobody knows whether the disk was waited for.
 const NO_COUNTERS: &str = "nobody knows whether the disk was at work: the kernel has no counters of what the files are on (as an overlay, or a file \
@@ -58,7 +62,7 @@ pub(super) fn named(
 ) -> Option<Named> {
     let disk = result.further.iter().find(|one| one.name == DISK_BUSY).map(|one| one.measured);
     match (result.limit.as_str(), &cell.probe) {
-        ("store", Probe::Files(_)) => Some(one_by_one(cell, result, disk)),
+        ("store", Probe::Files(_)) => Some(serial::one_by_one(cell, result, disk)),
         // Whether somebody has waited for it nobody knows.
         ("store", Probe::Transfer(_)) if disk.is_none() => {
             Some(Named::by(UNEXPLAINED, NO_COUNTERS.to_owned()))
@@ -84,23 +88,13 @@ pub(super) fn named(
 
 fn without_model(cell: &Cell, result: &CellResult, of_run: Option<&'static str>, disk: Option<f64>) -> Named {
     match &cell.probe {
-        Probe::Login(login) => {
-            let link = cell.link.as_deref().and_then(|link| link.parse::<Link>().ok());
-            let round_trip_ms = link.map_or(0.0, |link| link.round_trip().as_secs_f64() * 1e3);
-            let counted = result.further.iter().find(|one| one.name == EXCHANGES);
-            // Where nobody has counted them, as many as there are to be.
-            let round_trips_ms = counted.map(|one| one.measured * round_trip_ms).or(result.model);
-            match of_login(login.phase, result.measured, round_trips_ms.unwrap_or_default()) {
-                "target" if result.has_busy_machine() => busy(result),
-                name => Named::only(name),
-            }
-        }
+        Probe::Login(login) => logins::of_login(cell, login, result),
         // The same session on the same link had more before the burst: what is missing is what TCP has not given back yet.
         Probe::Recovery(_) => Named::only("loss-recovery"),
-        Probe::Files(files) if matches!(files.figure, Figure::Hits) => Named::only("cache"),
+        Probe::Files(files) if matches!(files.figure, Figure::Hits) => of_cache(result),
         _ if of_run.is_some() => Named::only(of_run.unwrap_or_default()),
         // Writes go to the page cache first and are flushed then, and of reads the system asks ahead: one of them has most of the time.
-        Probe::Files(_) | Probe::Transfer(_) => one_by_one(cell, result, disk),
+        Probe::Files(_) | Probe::Transfer(_) => serial::one_by_one(cell, result, disk),
         _ if result.has_busy_machine() => busy(result),
         Probe::Shared(_) | Probe::Tcp { .. } | Probe::Virtual(_) => Named::only(UNEXPLAINED),
         // It is memory of this process.
@@ -112,39 +106,16 @@ fn busy(result: &CellResult) -> Named {
     Named::by("machine", result.busy().join(", "))
 }
 
-/// Of work that does one thing after the other: the disk, processors or what is left, which is waiting for the other end,
-/// whatever had the most of the time. Nothing is known where nobody has looked at one of them, or where no other end is waited
-/// for and no file system.
-fn one_by_one(cell: &Cell, result: &CellResult, disk: Option<f64>) -> Named {
-    if result.has_busy_machine() {
-        return busy(result);
-    }
-    let Some(disk) = disk else { return Named::by(UNEXPLAINED, NO_COUNTERS.to_owned()) };
-    if result.processors <= 0.0 {
-        return Named::only(UNEXPLAINED);
-    }
-    let disk = disk / 100.0;
-    // Both at once are the disk's: nobody waits for a processor then.
-    let processors = result.processors.min(1.0 - disk);
-    let rest = 1.0 - disk - processors;
+/// Of a hit rate: what the page cache holds, if that is what fits there; nothing does of a design that reads past it.
+fn of_cache(result: &CellResult) -> Named {
+    let fits = result.model.unwrap_or_default();
     let because = format!(
-        "the disk was at work for {:.0} % of the time, {:.1} processors on average, and for {:.0} % neither",
-        disk * 100.0,
-        result.processors,
-        rest * 100.0
+        "{} % of what was read did not come from the disk, and the page cache has room for {} % of it",
+        figure_text(result.measured),
+        figure_text(fits)
     );
-    let limit = if disk >= processors.max(rest) {
-        "store"
-    } else if processors >= rest {
-        "machine"
-    } else if cell.link.is_some() {
-        "protocol"
-    } else if matches!(cell.probe, Probe::Files(_)) {
-        "file-system"
-    } else {
-        UNEXPLAINED
-    };
-    Named::by(limit, because)
+    let is_it = (result.measured - fits).abs() <= (fits * HITS_OFF).max(HITS_OFF_PERCENT);
+    Named::by(if is_it { "cache" } else { UNEXPLAINED }, because)
 }
 
 /// Of a command beside bulk traffic with a reservation: the packets of others that may be on the line before each of its own, if
@@ -173,25 +144,11 @@ fn between_bulk(cell: &Cell, shared: &SharedProbe, result: &CellResult) -> Optio
     })
 }
 
-/// A part of a login in which nothing was sent and answered is the initiator's. Else it is round trips, unless as many of the
-/// link's as were counted are less than half of it: the target took longer.
-fn of_login(phase: LoginPhase, milliseconds: f64, round_trips_ms: f64) -> &'static str {
-    if phase == LoginPhase::Target {
-        // It has said so itself.
-        "target"
-    } else if round_trips_ms <= 0.0 || matches!(phase, LoginPhase::Initiator | LoginPhase::Rest) {
-        "initiator"
-    } else if round_trips_ms >= milliseconds * ROUND_TRIPS_SHARE {
-        "round-trips"
-    } else {
-        "target"
-    }
-}
-
 #[cfg(test)]
 mod tests {
     const LASTED: Lasted = Lasted { all_s: 1.0, runs: 1, lost: 0, is_final: true };
 
+    use super::super::probe::{EXCHANGES, INITIATOR_TOOK, TARGET_TOOK};
     use super::super::{Further, study};
     use super::*;
 
@@ -236,20 +193,85 @@ mod tests {
         let of = |wanted, disk, processors| looked_at("lu-files", wanted, disk, processors);
         assert_eq!((of(&nfs, 80.0, 0.9), of(&nfs, 5.0, 0.2)), ("store", "protocol"));
         assert_eq!((of(&direct, 80.0, 0.3), of(&direct, 5.0, 0.2)), ("store", "file-system"));
-        assert_eq!((of(&nfs, 5.0, 0.6), of(&nfs, 30.0, 1.3)), ("machine", "machine"));
+        assert_eq!((of(&nfs, 5.0, 0.6), of(&nfs, 30.0, 1.3)), ("processing", "processing"));
+        // More than all of the time is no share of it: processors had 40 % for certain, and 80 % at most.
+        assert_eq!((of(&nfs, 38.0, 0.8), of(&nfs, 60.0, 0.8)), ("overlap", "store"));
+        let thread = limit_of("lu-files", &nfs, |result| {
+            result.further = vec![Further::new(DISK_BUSY, 38.0, "%")];
+            (result.processors, result.idle, result.busiest) = (0.8, 0.6, 0.7);
+        });
+        assert_eq!(thread, "processing", "one thread had more than half");
         // Less than half each, and the most is the most.
         assert_eq!((of(&nfs, 40.0, 0.3), of(&nfs, 30.0, 0.3)), ("store", "protocol"));
         // Who has looked at nothing knows nothing.
         assert_eq!(limit_of("lu-files", &nfs, |_| ()), "unexplained");
         assert_eq!(of(&nfs, 5.0, 0.0), "unexplained");
-        assert_eq!(looked_at("fujita-netserver", &[("figure", "hit-rate")], 80.0, 0.1), "cache");
+    }
+
+    #[test]
+    fn a_hit_rate_is_that_of_a_cache_only_as_far_as_it_holds_the_files() {
+        let of = |design, measured, model: Option<f64>| {
+            let wanted = [("figure", "hit-rate"), ("files", "512"), ("design", design)];
+            limit_of("fujita-netserver", &wanted, |result| {
+                (result.measured, result.model, result.unit) = (measured, model, "%".into());
+            })
+        };
+        assert_eq!(
+            (of("threads", 85.4, Some(87.5)), of("threads", 60.0, Some(87.5))),
+            ("cache", "unexplained")
+        );
+        assert_eq!(of("threads", 100.0, Some(87.5)), "unexplained", "more than fits");
+        assert_eq!(
+            (of("uring", 0.0, None), of("uring", 20.0, None)),
+            ("cache", "unexplained"),
+            "it reads past it"
+        );
+    }
+
+    #[test]
+    fn a_part_of_a_login_is_what_makes_it() {
+        let of = |phase: &'static str, measured, told: [f64; 3], change: &dyn Fn(&mut CellResult)| {
+            let wanted = [("session", "normal"), ("phase", phase), ("authentication", "chap")];
+            limit_of("lu-login", &wanted, |result| {
+                (result.measured, result.echo_us) = (measured, Some(2400.0));
+                let named = [(EXCHANGES, ""), (TARGET_TOOK, "ms"), (INITIATOR_TOOK, "ms")];
+                result.further = named
+                    .iter()
+                    .zip(told)
+                    .map(|((name, unit), told)| Further::new(name, told, unit))
+                    .collect();
+                change(result);
+            })
+        };
+        let as_it_is = |_: &mut CellResult| ();
+        let total = |measured, told| of("total", measured, told, &as_it_is);
+        assert_eq!(total(23.0, [9.0, 0.1, 0.8]), "round-trips");
+        // Nine of them are not ten seconds, whoever had the rest.
+        assert_eq!(total(10_000.0, [9.0, 0.1, 0.8]), "unexplained");
+        assert_eq!(total(10_000.0, [9.0, 9_900.0, 0.8]), "target");
+        assert_eq!(total(10_000.0, [9.0, 0.1, 9_900.0]), "initiator");
+        assert_eq!(of("total", 10_000.0, [9.0, 0.1, 0.8], &|result| result.busiest = 0.95), "machine");
+        // Who took his time in the stages did not do so in the handshake.
+        assert_eq!(of("security", 50.0, [3.0, 43.0, 0.1], &as_it_is), "target");
+        assert_eq!(of("tcp-connect", 50.0, [1.0, 43.0, 8.0], &as_it_is), "unexplained");
+        assert_eq!(of("waiting", 50.0, [9.0, 0.1, 43.0], &as_it_is), "unexplained");
+        // Less than a millisecond has its waking, and short round trips their jitter, but no more of it.
+        assert_eq!(of("security", 7.5, [3.0, 0.1, 0.1], &as_it_is), "round-trips");
+        assert_eq!(of("tcp-connect", 1.9, [1.0, 0.1, 0.1], &as_it_is), "round-trips");
+        assert_eq!(of("tcp-connect", 1.2, [1.0, 0.1, 0.1], &as_it_is), "unexplained");
+        assert_eq!(of("chap-method", 0.4, [0.0, 0.1, 0.3], &as_it_is), "initiator");
+        // What the parts are themselves.
+        assert_eq!(of("initiator", 2.3, [0.0, 0.1, 2.3], &as_it_is), "initiator");
+        assert_eq!(of("target", 0.2, [4.0, 0.2, 0.1], &as_it_is), "target");
+        // Without an echo it is the link's.
+        assert_eq!(of("security", 6.3, [3.0, 0.0, 0.0], &|result| result.echo_us = None), "round-trips");
     }
 
     #[test]
     fn parts_of_a_disk_have_the_limit_that_was_seen() {
         let local = [("through", "blocks"), ("disk", "local"), ("op", "read")];
         let of = |disk, processors| looked_at("dr-local", &local, disk, processors);
-        assert_eq!((of(80.0, 0.3), of(40.0, 0.5), of(10.0, 0.3)), ("store", "machine", "unexplained"));
+        assert_eq!((of(80.0, 0.3), of(40.0, 0.5), of(10.0, 0.3)), ("store", "processing", "unexplained"));
         // Nobody has told that the disk was busy.
         assert_eq!(limit_of("dr-local", &local, |result| result.processors = 0.3), "unexplained");
         let cell = (study("dr-local").expect("a study").cells)(1).remove(0);
@@ -301,29 +323,5 @@ mod tests {
         let local =
             |busiest| limit_of("lu-heavy", &[("configuration", "direct")], |result| result.busiest = busiest);
         assert_eq!((local(0.99), local(0.3)), ("machine", "store"));
-    }
-
-    #[test]
-    fn logins_are_round_trips_unless_those_are_too_few() {
-        assert_eq!(of_login(LoginPhase::Security, 2.3, 2.0), "round-trips");
-        assert_eq!(of_login(LoginPhase::Total, 16.0, 14.0), "round-trips");
-        // Seven of 2 ms are not ten seconds.
-        assert_eq!(of_login(LoginPhase::Total, 10_000.0, 14.0), "target");
-        assert_eq!(of_login(LoginPhase::Initiator, 2.3, 0.0), "initiator");
-        assert_eq!(of_login(LoginPhase::Target, 0.2, 4.0), "target");
-        assert_eq!(of_login(LoginPhase::ChapMethod, 0.4, 0.0), "initiator");
-    }
-
-    #[test]
-    fn what_was_counted_decides_of_logins() {
-        let wanted = [("session", "normal"), ("phase", "security"), ("authentication", "chap")];
-        // Ten milliseconds, and round trips of 2 ms.
-        let of = |exchanges: f64| {
-            limit_of("lu-login", &wanted, |result| {
-                result.measured = 10.0;
-                result.further = vec![Further::new(EXCHANGES, exchanges, "")];
-            })
-        };
-        assert_eq!((of(3.0), of(1.0), of(0.0)), ("round-trips", "target", "initiator"));
     }
 }

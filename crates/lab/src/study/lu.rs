@@ -35,7 +35,7 @@ pub(crate) const LOGIN: Study = Study {
               One login tells all its phases: TCP, the two stages, first I/O (or SendTargets, with the logout) and rest, which is what \
               the initiator does between them, add up to its total. So do waiting, the time from each request to its answer (of a command \
               until its end is told) with TCP's handshake, and initiator, which is the rest: waiting is the link's round trips and what the target \
-              did. target is its own part of the two stages, as it tells: from when each request had come until the answer was ready. What TCP and the kernels \
+              did. The model has for each round trip what 48 bytes took there and back by plain TCP before the login, with both ends' kernels and the emulation in it. target is its own part of the two stages, as it tells: from when each request had come until the answer was ready. What TCP and the kernels \
               of both ends take is not in that, nor what the first commands take. exchanges counts what was sent and answered.",
     axes: None,
     cells: login,

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-use super::statistics::median;
+use super::statistics::{mean, median};
 use super::times::{LatencyParts, Times};
 use super::versions::Identity;
 use crate::{Host, Negotiated};
@@ -138,8 +138,9 @@ pub struct CellResult {
     /// their data together; `ends` where less came by what initiator and target take for a command at rest; `machine` where less came
     /// and this machine was too slow; `store` where less came from a disk, `target` where that disk had nothing to do; `unexplained`
     /// where less came for no such reason; `not-recovered` where a run was not over in time, and stands as that time. Where there is
-    /// no model: `store`, `machine`, `file-system`, `protocol`, `cache`, `round-trips`, `initiator`, `target`, `shared-link`,
-    /// `loss-recovery`.
+    /// no model: `store`, `machine`, `processing` where processors had the most of the time and none was full, `overlap` where disk and
+    /// processors went on side by side and neither had half of it, `file-system`, `protocol`, `cache`, `round-trips`, `initiator`,
+    /// `target`, `shared-link`, `loss-recovery`.
     pub limit: String,
     /// Each run.
     pub runs: Vec<f64>,
@@ -284,7 +285,7 @@ impl CellResult {
 pub struct Further {
     /// What it is.
     pub name: String,
-    /// What was measured: the median of the runs.
+    /// What was measured: the median of the runs, and of logins their mean.
     pub measured: f64,
     /// What was published.
     #[serde(default)]
@@ -298,13 +299,14 @@ impl Further {
         Self { name: name.to_owned(), measured, published: None, unit: unit.to_owned() }
     }
 
-    /// The medians of what runs tell, by name, with what was published of it.
-    pub(crate) fn medians(runs: &[&[Self]], published: &[(&'static str, f64)]) -> Vec<Self> {
+    /// The medians of what runs tell, or the means where the cell's figure is one, by name, with what was published of it.
+    pub(crate) fn of_runs(runs: &[&[Self]], published: &[(&'static str, f64)], is_mean: bool) -> Vec<Self> {
         let mut all: Vec<Self> = Vec::new();
         for one in runs.iter().copied().flatten() {
             if !all.iter().any(|known| known.name == one.name) {
                 let own = runs.iter().copied().flatten().filter(|other| other.name == one.name);
-                let measured = median(own.map(|own| own.measured).collect()).unwrap_or(one.measured);
+                let own: Vec<f64> = own.map(|own| own.measured).collect();
+                let measured = if is_mean { mean(&own) } else { median(own).unwrap_or(one.measured) };
                 let published = published.iter().find(|named| named.0 == one.name).map(|named| named.1);
                 all.push(Self { measured, published, ..one.clone() });
             }
@@ -333,8 +335,10 @@ mod tests {
         let one = |measured| vec![Further::new("snd_cwnd", measured, "KB")];
         let runs = [one(3.0), one(9.0), [one(5.0), vec![Further::new("least", 1.0, "ms")]].concat()];
         let runs: Vec<&[Further]> = runs.iter().map(Vec::as_slice).collect();
-        let all = Further::medians(&runs, &[("least", 1.7)]);
+        let all = Further::of_runs(&runs, &[("least", 1.7)], false);
         let told: Vec<_> = all.iter().map(|one| (&*one.name, one.measured, one.published)).collect();
         assert_eq!(told, [("snd_cwnd", 5.0, None), ("least", 1.0, Some(1.7))]);
+        let means = Further::of_runs(&runs, &[], true);
+        assert_eq!((means[0].measured, means[1].measured), (17.0 / 3.0, 1.0), "as their cell's figure");
     }
 }

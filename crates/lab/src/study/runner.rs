@@ -177,7 +177,7 @@ impl Laboratory<'_> {
             result.differs += &format!(" {cells} {are} left out on this machine, for it lacks {what}.");
         }
         result.lacking = lacking;
-        if cells.iter().any(|aimed| expected::expected(&aimed.cell, self.is_quick).is_some()) {
+        if cells.iter().any(|aimed| expected::expected(&aimed.cell, self.is_quick, None).is_some()) {
             result.differs += EXPECTED_DIFFERS;
         }
         let emulated = |peer: Option<Peer>| {

@@ -91,6 +91,7 @@ fn here(cell: &Cell, result: &CellResult, published: f64) -> Option<String> {
             let busy = busy.map(|busy| format!("the disk here was the limit, which was at work for {busy:.0} % of the time"));
             busy.or_else(named)
         }
+        "processing" => Some(format!("processors here were the limit: {}", result.because.as_ref()?)),
         "ends" => Some(format!("initiator and target were the limit here: {}", result.because.as_ref()?)),
         "together" => Some(format!("less came than the line lets through: {}", result.because.as_ref()?)),
         // Whatever is exchanged is whole round trips of a link where those are long.

@@ -17,6 +17,7 @@ use lunette_wire::initiator::LoginStage;
 use super::seen::{Observer, Seen};
 use super::{Further, Place, Run};
 use crate::LabError;
+use crate::study::echo::{Echo, Exchanged, Payload};
 use crate::study::scratch::Directory;
 use crate::study::service::{Service, quoted};
 use crate::study::site::{BLOCK_BYTES, TARGET};
@@ -85,6 +86,9 @@ const STEP: Duration = Duration::from_millis(1);
 
 /// How often something was sent and answered in a part of a login.
 pub(crate) const EXCHANGES: &str = "exchanges";
+/// What the target took of the whole login's two stages, and the initiator between all its exchanges.
+pub(crate) const TARGET_TOOK: &str = "target took";
+pub(crate) const INITIATOR_TOOK: &str = "initiator took";
 
 /// Of which login, in which turn: its seed. The probe has the phase of whoever came first.
 pub(super) type Kept = RefCell<Vec<(LoginProbe, u64, Logged)>>;
@@ -94,6 +98,14 @@ pub(super) type Kept = RefCell<Vec<(LoginProbe, u64, Logged)>>;
 pub(super) struct Logged {
     parts: Vec<Part>,
     seen: Seen,
+    /// What 48 bytes took by plain TCP before it.
+    exchanged: Option<Exchanged>,
+}
+
+impl Logged {
+    fn part(&self, phase: LoginPhase) -> Option<&Part> {
+        self.parts.iter().find(|part| part.phase == phase)
+    }
 }
 
 /// A part: how long it was, and how often something was sent and answered in it, by count.
@@ -118,16 +130,24 @@ pub(super) fn run(place: Place<'_>, probe: &LoginProbe, seed: u64) -> Result<Run
             logged
         }
     };
-    let Some(part) = logged.parts.iter().find(|part| part.phase == probe.phase) else {
+    let Some(part) = logged.part(probe.phase) else {
         return Err(LabError::Plan("a cell asks for what its login does not have".to_owned()));
     };
     let Seen { shares, processor, busy, keeping, .. } = logged.seen;
-    let further = vec![Further::new(EXCHANGES, part.exchanges as f64, "")];
-    Ok(Run { shares, processor, busy, keeping, further, ..Run::of(part.time.as_secs_f64() * 1e3, None) })
+    let mut further = vec![Further::new(EXCHANGES, part.exchanges as f64, "")];
+    for (name, phase) in [(TARGET_TOOK, LoginPhase::Target), (INITIATOR_TOOK, LoginPhase::Initiator)] {
+        further.extend(logged.part(phase).map(|part| Further::new(name, milliseconds(part), "ms")));
+    }
+    let exchanged = logged.exchanged;
+    Ok(Run { shares, processor, busy, keeping, further, exchanged, ..Run::of(milliseconds(part), None) })
+}
+
+fn milliseconds(part: &Part) -> f64 {
+    part.time.as_secs_f64() * 1e3
 }
 
 fn log_in(place: Place<'_>, probe: &LoginProbe) -> Result<Logged, LabError> {
-    let Some((site, _)) = place.over else {
+    let Some((site, link)) = place.over else {
         return Err(LabError::Plan("there is no login without a network".to_owned()));
     };
     let traces = Directory::make(place.scratch);
@@ -136,12 +156,14 @@ fn log_in(place: Place<'_>, probe: &LoginProbe) -> Result<Logged, LabError> {
     let configuration = format!("trace_directory = {directory}\ntask_times = true\n\n{}", targets(probe));
     let service = Service::start(site, place.binary, &configuration, &[SECRET, TARGET_SECRET])?;
     let options = options(probe)?;
+    let payload = Payload { size_bytes: 0, round_trip: link.round_trip(), reads: None, writes: None };
+    let exchanged = Echo::before(site, payload)?.behind(false);
     let timed = || site.near(|| if probe.discovers { discover(&options) } else { begin(&options) })?;
     let (parts, seen) = Observer::at(place).watch(timed)?;
     let mut parts = parts?;
     parts.push(targets_part(&traces.path().join(LOGINS_FILE))?);
     drop(service);
-    Ok(Logged { parts, seen })
+    Ok(Logged { parts, seen, exchanged })
 }
 
 /// What the target took of the only login that it has had.

@@ -38,7 +38,9 @@ use crate::{LabError, LatencyParts, Monitor, Negotiated, Times};
 pub(crate) use disk::{DiskProbe, Load};
 pub(crate) use files::{Figure, FilesProbe, Job, SIZES_KIB, Scheme};
 pub(crate) use keys::Keys;
-pub(crate) use login::{Authentication, EXCHANGES, LOGINS, LoginPhase, LoginProbe};
+pub(crate) use login::{
+    Authentication, EXCHANGES, INITIATOR_TOOK, LOGINS, LoginPhase, LoginProbe, TARGET_TOOK,
+};
 pub(crate) use shared::SharedProbe;
 pub(crate) use tcp_facts::{
     CONGESTION_WINDOW, HELD_UP, ORDER_CARRIES, PEER_WINDOW, PEER_WINDOWS_CARRY, STOOD_STILL, WINDOWS_CARRY,

@@ -145,8 +145,9 @@ fn busy_echo(result: &CellResult) -> Option<String> {
 fn sooner(cell: &Cell, result: &CellResult) -> Option<String> {
     let link = link_of(cell)?;
     let jitter_ms = (link.up.jitter.most + link.down.jitter.most).as_secs_f64() * 1e3;
-    let round_trips = result.model? / (link.round_trip().as_secs_f64() * 1e3);
-    (result.measured >= round_trips * (link.round_trip().as_secs_f64() * 1e3 - jitter_ms)).then(|| {
+    let each_ms = result.echo_us.map_or(link.round_trip().as_secs_f64() * 1e3, |us| us / 1e3);
+    let model = result.model?;
+    (result.measured >= model - model / each_ms * jitter_ms).then(|| {
         format!(
             "round trips of this link are up to {} ms shorter or longer, and a few logins have few of them",
             figure_text(jitter_ms)
