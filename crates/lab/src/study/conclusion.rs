@@ -6,9 +6,9 @@ use lunette_wan::Keeping;
 
 use super::collected::Collected;
 use super::judgement::UNEXPLAINED;
+use super::lasted::Lasted;
 use super::peer::Peer;
 use super::probe::{AtRest, Run};
-use super::resolution::Lasted;
 use super::result::{CellResult, FORM, Further, StudyResult};
 use super::runner::Laboratory;
 use super::selection::Aimed;
@@ -246,7 +246,7 @@ fn result(
     let turn = turn.and_then(|(model, link)| cell.probe.turn(model, link, at_rest, round_trips));
     result.judge(limit, turn.as_ref(), beside);
     let lasted = Lasted::of(cell, runs, is_final);
-    if let Some(named) = limits::named(cell, &result, of_run, lasted) {
+    if let Some(named) = limits::named(cell, &result, of_run) {
         named.tell(&mut result);
     }
     // What has no model may change its link meanwhile.

@@ -7,12 +7,11 @@ mod logins;
 mod serial;
 
 use lunette_link::Link;
-use lunette_workload::model::{Limit, TCP_HEADER_BYTES};
+use lunette_workload::model::TCP_HEADER_BYTES;
 
 use super::Cell;
 use super::judgement::{REACHED, UNEXPLAINED};
 use super::probe::{DISK_BUSY, Figure, Probe, SharedProbe};
-use super::resolution::{self, Lasted};
 use super::result::CellResult;
 use crate::report::figure_text;
 
@@ -52,14 +51,8 @@ impl Named {
     }
 }
 
-/// What the cell's own name is for its limit; nothing where the one it has is right. `of_run` is what a run has found out itself,
-/// `lasted` how long all were measured.
-pub(super) fn named(
-    cell: &Cell,
-    result: &CellResult,
-    of_run: Option<&'static str>,
-    lasted: Lasted,
-) -> Option<Named> {
+/// What the cell's own name is for its limit; nothing where the one it has is right. `of_run` is what a run has found out itself.
+pub(super) fn named(cell: &Cell, result: &CellResult, of_run: Option<&'static str>) -> Option<Named> {
     let disk = result.further.iter().find(|one| one.name == DISK_BUSY).map(|one| one.measured);
     match (result.limit.as_str(), &cell.probe) {
         ("store", Probe::Files(_)) => Some(serial::one_by_one(cell, result, disk)),
@@ -77,10 +70,6 @@ pub(super) fn named(
             Some(Named::by("target", because))
         }
         (UNEXPLAINED, Probe::Shared(shared)) => between_bulk(cell, shared, result),
-        (UNEXPLAINED, Probe::Disk(_)) => {
-            let because = resolution::of_losses(cell, result, lasted)?;
-            Some(Named::by(Limit::Loss.word(), because))
-        }
         ("none", _) => Some(without_model(cell, result, of_run, disk)),
         _ => None,
     }
@@ -146,8 +135,6 @@ fn between_bulk(cell: &Cell, shared: &SharedProbe, result: &CellResult) -> Optio
 
 #[cfg(test)]
 mod tests {
-    const LASTED: Lasted = Lasted { all_s: 1.0, runs: 1, lost: 0, is_final: true };
-
     use super::super::probe::{EXCHANGES, INITIATOR_TOOK, TARGET_TOOK};
     use super::super::{Further, study};
     use super::*;
@@ -158,7 +145,7 @@ mod tests {
             for cell in (study.cells)(1) {
                 let result =
                     CellResult { limit: "none".into(), ..CellResult::of(vec![3.0], 3.0, cell.probe.unit()) };
-                let named = named(&cell, &result, None, LASTED);
+                let named = named(&cell, &result, None);
                 assert!(
                     named.is_some_and(|named| named.limit != "none"),
                     "{} {:?}",
@@ -176,7 +163,7 @@ mod tests {
         let cell = cells.iter().find(|cell| wanted.iter().all(|pair| has(cell, pair))).expect("a cell");
         let mut result = CellResult { limit: "none".into(), ..CellResult::of(vec![3.0], 3.0, "ms") };
         change(&mut result);
-        named(cell, &result, None, LASTED).map_or("as it was", |named| named.limit)
+        named(cell, &result, None).map_or("as it was", |named| named.limit)
     }
 
     /// With the disk at work for so much of the time, and so many processors.
@@ -276,7 +263,7 @@ mod tests {
         assert_eq!(limit_of("dr-local", &local, |result| result.processors = 0.3), "unexplained");
         let cell = (study("dr-local").expect("a study").cells)(1).remove(0);
         let untold = CellResult { limit: "store".into(), ..CellResult::of(vec![3.0], 3.0, "MB/s") };
-        let because = named(&cell, &untold, None, LASTED).and_then(|named| named.because);
+        let because = named(&cell, &untold, None).and_then(|named| named.because);
         assert!(because.is_some_and(|because| because.contains("no counters")), "it says why");
         let over_iscsi = [("through", "blocks"), ("disk", "iscsi-gige"), ("op", "read")];
         let behind = |disk: Option<f64>| {

@@ -302,7 +302,9 @@ pub(super) fn run(
     let disk_before = probe.design.and_then(|_| DiskTime::now(place.scratch));
     let port = if service.is_some() { service::PORT } else { site::PORT };
     let watched = watched(probe, port, Driven { link, congestion_control: &control });
-    let is_watched = (probe.tells_tcp || moves_in_lumps(probe, watched, duty)) && !site.is_proxied();
+    let line_bytes_per_s = watched.line_bytes_per_s;
+    let may_be_lumps = line_bytes_per_s.is_some_and(|line| moves_in_lumps(probe, line, duty));
+    let is_watched = (probe.tells_tcp || may_be_lumps) && !site.is_proxied();
     let work = || {
         let carry = || patiently(plan, |plan| site.near(|| bench(plan, monitor))?);
         if !is_watched {
@@ -319,12 +321,12 @@ pub(super) fn run(
     let busy = disk_busy(place.scratch, disk_before);
     let mut carried = carried?;
     drop((service, recorded));
-    if moves_in_lumps(probe, watched, duty)
+    if moves_in_lumps(probe, carried.measured.bytes_per_s, duty)
         && let Some((stream_bytes_per_s, agreed)) =
             looks.as_ref().and_then(Looks::bytes_per_s).zip(carried.negotiated.as_ref())
     {
         let data_bytes_per_s = stream_bytes_per_s * model::data_share(probe, agreed);
-        carried.measured.operations_per_s *= data_bytes_per_s / carried.measured.bytes_per_s;
+        carried.measured.operations_per_s = data_bytes_per_s / f64::from(probe.mix().size_bytes);
         carried.measured.bytes_per_s = data_bytes_per_s;
     }
     let mut run = figure(&carried.measured, &carried.ending, probe)?;
@@ -350,15 +352,16 @@ fn watched(probe: &DiskProbe, port: u16, driven: Driven<'_>) -> Watched {
     Watched { port, to_target, line_bytes_per_s: path.payload_bytes_per_s(), round_trip }
 }
 
-/// Whether commands that happen to end before or behind the time are more than [`LUMP_SHARE`] of what a line carries in it, so that
-/// bytes are to be counted in their place. Those of one direction: what both carry together no counter tells apart.
-fn moves_in_lumps(probe: &DiskProbe, watched: Watched, duty: Duty) -> bool {
+/// Whether commands that happen to end before or behind the time are more than [`LUMP_SHARE`] of what moves in it at this rate, so that
+/// bytes are to be counted in their place. Those of one direction and one size: what both carry together no counter tells apart.
+fn moves_in_lumps(probe: &DiskProbe, bytes_per_s: f64, duty: Duty) -> bool {
     let is_bytes = matches!(probe.metric, Metric::MegabytesPerSecond | Metric::MebibytesPerSecond);
     let is_one_way = [0.0, 1.0].contains(&probe.mix().read_share);
-    let is_for_a_time = matches!(probe.load, Load::Workload(_)) && probe.design.is_none();
-    let in_the_time = watched.line_bytes_per_s.map(|line| line * duty.time.as_secs_f64());
+    let is_of_one_size = |workload: &Workload| workload.sizes.iter().count() == 1;
+    let is_for_a_time =
+        matches!(&probe.load, Load::Workload(workload) if is_of_one_size(workload)) && probe.design.is_none();
     // Far below what a double holds exactly.
-    let is_much = in_the_time.is_some_and(|bytes| probe.outstanding_bytes() as f64 > bytes * LUMP_SHARE);
+    let is_much = probe.outstanding_bytes() as f64 > bytes_per_s * duty.time.as_secs_f64() * LUMP_SHARE;
     is_bytes && is_one_way && is_for_a_time && is_much
 }
 
@@ -444,37 +447,34 @@ fn figure(measured: &Measured, ending: &Ending, probe: &DiskProbe) -> Result<Run
 mod tests {
     use super::*;
     use crate::study::probe::Turn;
-    use lunette_link::Link;
     use lunette_workload::{Percent, Spread};
 
     #[test]
     fn bytes_are_counted_where_commands_come_in_lumps() {
-        let counts = |link: &str, size_bytes, depth, change: &dyn Fn(&mut DiskProbe)| {
-            let link: Link = link.parse().expect("a link");
+        let counts = |bytes_per_s, size_bytes, depth, change: &dyn Fn(&mut DiskProbe)| {
             let sizes = Sizes::one(size_bytes);
             let workload =
                 Workload { sizes, read: Percent::ALL, random: Percent::ZERO, spread: Spread::Uniform };
             let mut probe = DiskProbe::new(workload, depth, Metric::MegabytesPerSecond);
             change(&mut probe);
             let turn = Turn { outstanding_bytes: probe.outstanding_bytes(), round_trips: 1, losses: None };
-            let duty = Duty::on(link.round_trip(), turn, 1, true);
-            let driven = Driven { link: &link, congestion_control: "reno" };
-            moves_in_lumps(&probe, watched(&probe, 3260, driven), duty)
+            moves_in_lumps(&probe, bytes_per_s, Duty::on(Duration::ZERO, turn, 1, true))
         };
         let as_it_is = &|_: &mut DiskProbe| ();
         // 2 MiB of the 9 that the line carries in half a second, and 64 KiB.
-        assert!(counts("oc3-0", 64 << 10, 32, as_it_is));
-        assert!(!counts("oc3-0", 64 << 10, 1, as_it_is) && !counts("oc3-0", 1 << 10, 32, as_it_is));
-        assert!(counts("gige", 64 << 10, 32, as_it_is) && !counts("rtt=2ms", 64 << 10, 32, as_it_is));
+        assert!(counts(18.7e6, 64 << 10, 32, as_it_is));
+        assert!(!counts(18.7e6, 64 << 10, 1, as_it_is) && !counts(18.7e6, 1 << 10, 32, as_it_is));
+        // Half of them did not end in the time.
+        assert!(counts(0.25e6, 64 << 10, 4, as_it_is) && counts(0.0, 64 << 10, 1, as_it_is));
         // TCP lets less be under way; the figure is a time; both directions count together.
-        assert!(!counts("oc3-0", 64 << 10, 32, &|probe| probe.tcp_buffer_bytes = Some(64 << 10)));
-        assert!(!counts("oc3-0", 64 << 10, 32, &|probe| probe.metric = Metric::MeanMilliseconds));
+        assert!(!counts(18.7e6, 64 << 10, 32, &|probe| probe.tcp_buffer_bytes = Some(64 << 10)));
+        assert!(!counts(18.7e6, 64 << 10, 32, &|probe| probe.metric = Metric::MeanMilliseconds));
         let half = &|probe: &mut DiskProbe| {
             if let Load::Workload(workload) = &mut probe.load {
                 workload.read = Percent::new(50);
             }
         };
-        assert!(!counts("oc3-0", 64 << 10, 32, half));
+        assert!(!counts(18.7e6, 64 << 10, 32, half));
     }
 
     #[test]

@@ -43,7 +43,7 @@ pub(crate) use login::{
 };
 pub(crate) use shared::SharedProbe;
 pub(crate) use tcp_facts::{
-    CONGESTION_WINDOW, HELD_UP, ORDER_CARRIES, PEER_WINDOW, PEER_WINDOWS_CARRY, STOOD_STILL, WINDOWS_CARRY,
+    HELD_UP, ORDER_CARRIES, PEER_WINDOW, PEER_WINDOWS_CARRY, STOOD_STILL, WINDOWS_CARRY,
 };
 pub(crate) use transfer::TransferProbe;
 pub(crate) use virtualized::VirtualProbe;

@@ -5,8 +5,8 @@ use lunette_workload::model::Limit;
 use super::link_of;
 use crate::report::figure_text;
 use crate::study::collected::STOLEN_MAX;
+use crate::study::lasted::Lasted;
 use crate::study::probe::{ORDER_CARRIES, PEER_WINDOW, PEER_WINDOWS_CARRY, Probe, WINDOWS_CARRY};
-use crate::study::resolution::{self, Lasted};
 use crate::study::{Cell, CellResult};
 
 /// Names what the model does not know, where more came than it expects.
@@ -30,12 +30,9 @@ pub(in crate::study) fn above(
             let by_windows = || by_windows(cell, result).filter(|_| lasted.is_final);
             by_chance(cell, result, lasted).or_else(by_windows)
         }
-        Limit::Window => {
-            let of_losses = || resolution::of_losses(cell, result, lasted);
-            stolen_echo(result).or_else(|| busy_echo(result)).or_else(of_losses)
-        }
-        // No link carries more than its rate: what came was under way before.
-        Limit::Link => resolution::of_losses(cell, result, lasted),
+        Limit::Window => stolen_echo(result).or_else(|| busy_echo(result)),
+        // No link carries more than its rate.
+        Limit::Link => None,
     }
 }
 
@@ -161,7 +158,7 @@ mod tests {
     use crate::study::{Further, study};
 
     fn lasted(lost: u64) -> Lasted {
-        Lasted { all_s: 1.0, runs: 1, lost, is_final: true }
+        Lasted { all_s: 1.0, lost, is_final: true }
     }
 
     #[test]
@@ -266,7 +263,7 @@ mod tests {
             ];
             let figures = CellResult::of(Vec::new(), measured, "MB/s");
             let result = CellResult { model: Some(2.2), lost, further, ..figures };
-            above(cell, &result, Some(limit), Lasted { all_s: 15.0, runs: 3, lost, is_final })
+            above(cell, &result, Some(limit), Lasted { all_s: 15.0, lost, is_final })
         };
         let text = of(7.0, 19, [6.5, 3.0], Limit::Loss, true).unwrap_or_default();
         assert!(text.starts_with("19 packets were lost, ") && text.ends_with("is 6.50 MB/s"), "{text}");
