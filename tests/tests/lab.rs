@@ -173,6 +173,8 @@ fn a_study_is_run_and_reported() -> Result<()> {
     let is_known =
         |link: &Value| link["congestion_control"] == "reno" || link["congestion_control"] == own.trim();
     ensure!(links.len() == 2 && links.values().all(is_known), "{links:?}");
+    let is_read_back = |link: &Value| link["read_back_bytes"]["lunette"].as_u64() > Some(0);
+    ensure!(links.values().all(is_read_back), "{links:?}");
     let finished = lab(&["report", path])?;
     ensure!(finished.success(), "{}", finished.output);
     let page = fs::read_to_string(directory.path().join("report.html"))?;

@@ -29,6 +29,7 @@ fn result(parameter: &str) -> StudyResult {
         overrun: 0,
         echo_us: None,
         proxy: false,
+        read_back_bytes: BTreeMap::new(),
         is_doubtful: false,
     };
     StudyResult {

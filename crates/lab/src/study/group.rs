@@ -331,11 +331,17 @@ impl<'a> Group<'a> {
         // Each run has its own part of it.
         let Ok(facts) = site.facts(link) else { return };
         let known = collected.links.entry(name.to_owned()).or_insert_with(|| facts.clone());
+        let mut read_back_bytes = known.read_back_bytes.clone();
+        let bytes = site.written().read_back_bytes();
+        if bytes > 0 {
+            *read_back_bytes.entry(peer.map_or("lunette", Peer::name).to_owned()).or_default() += bytes;
+        }
         // What commands are held against is the way to our own target.
         let echo_us = if peer.is_none() { facts.echo_us.or(known.echo_us) } else { known.echo_us };
         if (facts.is_doubtful, facts.late_us) > (known.is_doubtful, known.late_us) {
             *known = facts;
         }
         known.echo_us = echo_us;
+        known.read_back_bytes = read_back_bytes;
     }
 }

@@ -110,7 +110,11 @@ pub struct LinkFacts {
     /// No network, but a proxy that has delay and rate: TCP sees neither, nothing is lost, and how late bytes were taken in is not known.
     #[serde(default)]
     pub proxy: bool,
-    /// It was not what it should be: for one of these two reasons, or because this machine was slower with packets than the link
+    /// How much of what was written on the disks of each target before they were read was read back, beside the link and the clock, and
+    /// was right, in bytes; by the names of targets. A target that is not here was not read, or has its content from elsewhere.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub read_back_bytes: BTreeMap<String, u64>,
+    /// It was not what it should be: because packets were late or lost, or because this machine was slower with packets than the link
     /// ([`lunette_wan::Keeping::doubt`]).
     pub is_doubtful: bool,
 }

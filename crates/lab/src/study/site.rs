@@ -333,6 +333,7 @@ impl Site {
             overrun: keeping.overrun,
             echo_us: self.echoes.header_us(),
             proxy: self.is_proxied(),
+            read_back_bytes: BTreeMap::new(),
             is_doubtful: keeping.doubt(link).is_some(),
         })
     }

@@ -2,19 +2,31 @@
 //!
 //! It is written from where the target is, so that nothing of it goes over the link.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use lunette_initiator::{Lun, Options};
 use lunette_workload::{Kind, Range, Trace};
 
 use super::site::{BLOCK_BYTES, Site};
-use crate::bench::{Filled, fill};
+use crate::bench::{Filled, fill, read_back};
 use crate::endpoint::{Endpoint, Session, SessionDisk};
 use crate::{LabError, Monitor};
 
-/// What was written on the disk of a site's own target, each time that somebody wanted to read there.
+/// What was written on the disks of a site.
 #[derive(Debug, Default)]
-pub(super) struct Written(Mutex<Vec<Vec<Range>>>);
+pub(super) struct Written {
+    /// On that of its own target, each time that somebody wanted to read there.
+    ranges: Mutex<Vec<Vec<Range>>>,
+    read_back_bytes: AtomicU64,
+}
+
+impl Written {
+    /// How much of it was read back, and was right, in bytes.
+    pub(super) fn read_back_bytes(&self) -> u64 {
+        self.read_back_bytes.load(Ordering::Relaxed)
+    }
+}
 
 /// What the first operations of a trace read, in order, each place once.
 pub(super) fn read_by(trace: &Trace, count: u64) -> Vec<Range> {
@@ -41,7 +53,7 @@ impl Site {
     /// Has these ranges of the disk of this site's own target written, unless they are already. LIO's disk has its memory from the
     /// beginning.
     pub(super) fn write_once(&self, ranges: &[Range], seed: u64) -> Result<(), LabError> {
-        let mut written = self.written().0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut written = self.written().ranges.lock().unwrap_or_else(PoisonError::into_inner);
         if ranges.is_empty() || self.has_memory() || written.iter().any(|known| known == ranges) {
             return Ok(());
         }
@@ -65,17 +77,18 @@ impl Site {
         self.write_at_target(&disk, ranges, seed)
     }
 
+    /// A sample of it is read back: a target that answers with something else has no figure here.
     fn write_at_target(&self, disk: &SessionDisk<'_>, ranges: &[Range], seed: u64) -> Result<(), LabError> {
         self.at_target(|| {
             let mut session = Session::open(disk)?;
             let filled = fill(&mut session, ranges, seed, &Monitor::default())?;
-            session.close();
-            match filled {
-                Filled::Whole => Ok(()),
-                Filled::Stopped | Filled::Abandoned => {
-                    Err(LabError::NotReady("a disk is not written".to_owned()))
-                }
+            if filled != Filled::Whole {
+                return Err(LabError::NotReady("a disk is not written".to_owned()));
             }
+            let right_bytes = read_back(&mut session, ranges, seed)?;
+            session.close();
+            self.written().read_back_bytes.fetch_add(right_bytes, Ordering::Relaxed);
+            Ok(())
         })?
     }
 }
