@@ -64,7 +64,7 @@ pub(crate) const CONNECTIONS: Study = Study {
     differs: "There are no published figures. Unsolicited writes of 64 KiB, 32 under way. Recovery is the time from the end of 100 ms in which \
               every second packet is lost until nine tenths of the rate before are back for 100 ms, two round trips or three times as long as all that \
               is under way takes at that rate, whichever is the longest, so that answers that were held up and come at once do not pass for it. \
-              It is looked for from when as much has come as was under way at the end, and from a round trip after it on, for 20 s; where \
+              It is looked for from when as much has come as was under way at the end, and from a round trip after it on, for 20 s: so a line that loses nothing takes up to as long as floor says, and what takes no longer than that has the limit floor; where \
               a run had not recovered by then, \
               it counts as 20 s, and the limit is not-recovered. Where packets are lost all the time, the rate before is the mean over the time that a rate \
               is measured for, and there is chance in both. The model knows CUBIC's and Reno's response to \

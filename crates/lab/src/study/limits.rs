@@ -11,7 +11,7 @@ use lunette_workload::model::TCP_HEADER_BYTES;
 
 use super::Cell;
 use super::judgement::{REACHED, UNEXPLAINED};
-use super::probe::{DISK_BUSY, Figure, Probe, SharedProbe};
+use super::probe::{DISK_BUSY, FLOOR, Figure, Probe, SharedProbe};
 use super::result::CellResult;
 use crate::report::figure_text;
 
@@ -78,8 +78,7 @@ pub(super) fn named(cell: &Cell, result: &CellResult, of_run: Option<&'static st
 fn without_model(cell: &Cell, result: &CellResult, of_run: Option<&'static str>, disk: Option<f64>) -> Named {
     match &cell.probe {
         Probe::Login(login) => logins::of_login(cell, login, result),
-        // The same session on the same link had more before the burst: what is missing is what TCP has not given back yet.
-        Probe::Recovery(_) => Named::only("loss-recovery"),
+        Probe::Recovery(_) => recovered(result),
         Probe::Files(files) if matches!(files.figure, Figure::Hits) => of_cache(result),
         _ if of_run.is_some() => Named::only(of_run.unwrap_or_default()),
         // Writes go to the page cache first and are flushed then, and of reads the system asks ahead: one of them has most of the time.
@@ -93,6 +92,21 @@ fn without_model(cell: &Cell, result: &CellResult, of_run: Option<&'static str>,
 
 fn busy(result: &CellResult) -> Named {
     Named::by("machine", result.busy().join(", "))
+}
+
+/// The same session on the same link had more before the burst: what is missing is what TCP has not given back yet. Nobody can tell
+/// how much of that there was where it was over before it would be seen of a line that had lost nothing.
+fn recovered(result: &CellResult) -> Named {
+    let floor = result.further.iter().find(|one| one.name == FLOOR).map(|one| one.measured);
+    let Some(floor) = floor else { return Named::only(UNEXPLAINED) };
+    let told = format!(
+        "as much has to come first as was under way, for which a line that loses nothing takes up to {} ms",
+        figure_text(floor)
+    );
+    if result.measured <= floor {
+        return Named::by("floor", format!("{told}: what is the losses' part of so little cannot be told"));
+    }
+    Named::by("loss-recovery", told)
 }
 
 /// Of a hit rate: what the page cache holds, if that is what fits there; nothing does of a design that reads past it.
@@ -193,6 +207,18 @@ mod tests {
         // Who has looked at nothing knows nothing.
         assert_eq!(limit_of("lu-files", &nfs, |_| ()), "unexplained");
         assert_eq!(of(&nfs, 5.0, 0.0), "unexplained");
+    }
+
+    #[test]
+    fn a_recovery_that_is_not_told_from_none_is_at_the_floor() {
+        let of = |measured, floor: Option<f64>| {
+            limit_of("dalgic-connections", &[("figure", "recovery")], |result| {
+                result.measured = measured;
+                result.further = floor.map(|floor| Further::new(FLOOR, floor, "ms")).into_iter().collect();
+            })
+        };
+        assert_eq!((of(120.0, Some(132.0)), of(600.0, Some(132.0))), ("floor", "loss-recovery"));
+        assert_eq!(of(120.0, None), "unexplained", "nobody knows what is told at least");
     }
 
     #[test]

@@ -144,7 +144,7 @@ pub struct CellResult {
     /// where less came for no such reason; `not-recovered` where a run was not over in time, and stands as that time. Where there is
     /// no model: `store`, `machine`, `processing` where processors had the most of the time and none was full, `overlap` where disk and
     /// processors went on side by side and neither had half of it, `file-system`, `protocol`, `cache`, `round-trips`, `initiator`,
-    /// `target`, `shared-link`, `loss-recovery`.
+    /// `target`, `shared-link`, `loss-recovery`, and `floor` where a recovery was over before it could be told.
     pub limit: String,
     /// Each run.
     pub runs: Vec<f64>,

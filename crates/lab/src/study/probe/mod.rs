@@ -41,6 +41,7 @@ pub(crate) use keys::Keys;
 pub(crate) use login::{
     Authentication, EXCHANGES, INITIATOR_TOOK, LOGINS, LoginPhase, LoginProbe, TARGET_TOOK,
 };
+pub(crate) use recovery::FLOOR;
 pub(crate) use shared::SharedProbe;
 pub(crate) use tcp_facts::{
     HELD_UP, ORDER_CARRIES, PEER_WINDOW, PEER_WINDOWS_CARRY, STOOD_STILL, WINDOWS_CARRY,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use lunette_link::{Link, Loss, Probability};
 
 use super::disk::DiskProbe;
-use super::{Duty, Place, Run};
+use super::{Duty, Further, Place, Run};
 use crate::study::site::Site;
 use crate::{Ending, LabError, Monitor, bench};
 
@@ -25,6 +25,8 @@ const SPAN: Duration = Duration::from_millis(100);
 /// And for as long as so many times what is under way takes at the rate before: of what was held up, all is answered at once when a gap
 /// is closed, and that alone must not pass for a rate.
 const SPAN_OF_UNDER_WAY: f64 = 3.0;
+/// What may be told of a line that loses nothing, in milliseconds: no recovery that is as short can be told from none.
+pub(crate) const FLOOR: &str = "floor";
 
 /// Has a burst of losses come, and tells the time from its end on, in milliseconds.
 pub(super) fn run(place: Place<'_>, disk: &DiskProbe, duty: Duty) -> Result<Run, LabError> {
@@ -46,25 +48,31 @@ pub(super) fn run(place: Place<'_>, disk: &DiskProbe, duty: Duty) -> Result<Run,
     if let Ending::Mismatch(what) | Ending::Refused(what) | Ending::Lost(what) = carried.ending {
         return Err(LabError::NotReady(what));
     }
-    let took = took?;
-    let milliseconds = took.unwrap_or(PATIENCE).as_secs_f64() * 1e3;
-    Ok(Run { negotiated: carried.negotiated, is_unfinished: took.is_none(), ..Run::of(milliseconds, None) })
+    let (took, floor) = took?;
+    let milliseconds = |time: Duration| time.as_secs_f64() * 1e3;
+    Ok(Run {
+        negotiated: carried.negotiated,
+        is_unfinished: took.is_none(),
+        further: vec![Further::new(FLOOR, milliseconds(floor), "ms")],
+        ..Run::of(milliseconds(took.unwrap_or(PATIENCE)), None)
+    })
 }
 
-/// How long it took, with so many bytes under way; nothing if it was not over in time.
+/// How long it took, with so many bytes under way, nothing if it was not over in time; and the [`FLOOR`].
 fn disturb(
     (site, link): (&Site, &Link),
     lossy: &Link,
     monitor: &Monitor,
     duty: Duty,
     under_way_bytes: u64,
-) -> Result<Option<Duration>, LabError> {
+) -> Result<(Option<Duration>, Duration), LabError> {
     while monitor.bytes() == 0 && !monitor.is_stopped() {
         thread::sleep(STEP);
     }
     thread::sleep(duty.warm_up);
     let before = rate(monitor, duty.time.max(SPAN).max(link.round_trip() * 2));
     let span = span(link.round_trip(), under_way_bytes, before);
+    let floor = floor(link.round_trip(), under_way_bytes, before);
     let emulator = site.emulator()?;
     let reshape = |link: &Link| emulator.reshape(link).map_err(LabError::system("another link"));
     reshape(lossy)?;
@@ -78,11 +86,11 @@ fn disturb(
     let mut returning = Returning::new(before * RECOVERED, span, held_up_until);
     while ended.elapsed() < PATIENCE + span && !monitor.is_stopped() {
         if let Some(began) = returning.look(ended.elapsed(), monitor.bytes()) {
-            return Ok(Some(began).filter(|began| *began < PATIENCE));
+            return Ok((Some(began).filter(|began| *began < PATIENCE), floor));
         }
         thread::sleep(STEP);
     }
-    Ok(None)
+    Ok((None, floor))
 }
 
 /// Bytes per second from now on.
@@ -97,6 +105,13 @@ fn span(round_trip: Duration, under_way_bytes: u64, before: f64) -> Duration {
     let of_under_way = Duration::try_from_secs_f64(under_way_bytes as f64 * SPAN_OF_UNDER_WAY / before);
     // Who had next to nothing before is not waited for longer than anybody else.
     SPAN.max(round_trip * 2).max(of_under_way.unwrap_or(PATIENCE).min(PATIENCE))
+}
+
+/// When the rate is seen at the latest where nothing was lost, which is when as much has come as was under way, and a round trip is over:
+/// that is looked for in steps, of which two are let pass.
+fn floor(round_trip: Duration, under_way_bytes: u64, before: f64) -> Duration {
+    let of_under_way = Duration::try_from_secs_f64(under_way_bytes as f64 / before).unwrap_or(PATIENCE);
+    round_trip.max(of_under_way.min(PATIENCE)) + STEP * 2
 }
 
 /// Sees when a rate is there for a whole span.
@@ -155,6 +170,11 @@ mod tests {
         for round_trip in [0, 2, 10, 50].map(MS) {
             // What is under way takes 112 ms.
             assert_eq!(back(round_trip, line), Some(120));
+            assert_eq!(
+                floor(round_trip, UNDER_WAY, LINE).as_millis(),
+                132,
+                "it is told of a line that lost nothing"
+            );
             // It comes at once behind a gap that is as long, and then the rate is there: not before.
             let repaid = |ms: u64| if ms < 160 { 0 } else { UNDER_WAY + line(ms - 160) };
             assert_eq!(back(round_trip, repaid), Some(160));
@@ -176,5 +196,9 @@ mod tests {
         assert_eq!(span(MS(50), UNDER_WAY, LINE).as_millis(), 336);
         assert_eq!(span(MS(50), UNDER_WAY, 1000.0), PATIENCE);
         assert_eq!(span(MS(50), UNDER_WAY, 0.0), PATIENCE);
+        assert_eq!(
+            (floor(MS(200), UNDER_WAY, LINE), floor(MS(50), UNDER_WAY, 0.0)),
+            (MS(220), PATIENCE + MS(20))
+        );
     }
 }
