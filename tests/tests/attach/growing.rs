@@ -65,6 +65,29 @@ fn nbd_clients_that_connect_again_see_what_has_been_added() {
     target.stop().expect("a clean end");
 }
 
+/// Nobody uses it, and the session in which it would have said so is gone.
+#[test]
+fn what_has_been_added_while_the_target_was_away_is_served() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let image = directory.path().join("disk.img");
+    fs::write(&image, pattern(4, 8 << 20)).expect("an image");
+    let target = serve(&image).start().expect("a target");
+    let attached = Attached::start(&target.url(0), &[]).expect("attached");
+    let portal = target.portal();
+    target.kill().expect("killed");
+    set_length(&image, 12 * MIB);
+    let target = serve(&image).portal(portal).start().expect("the target again");
+    assert_eq!(attached.next_ready().expect("once more").size_bytes, 12 * MIB, "{}", attached.log());
+    let mut client = attached.client().expect("a client");
+    assert!(client.read(4 * MIB, 4096).expect("data") == pattern(4, 8 << 20)[4 << 20..][..4096]);
+    let data = pattern(5, 4096);
+    assert_eq!(client.write(12 * MIB - 4096, &data).expect("an answer"), 0);
+    assert_eq!(client.flush().expect("an answer"), 0);
+    assert!(fs::read(&image).expect("the image")[12 * (1 << 20) - 4096..] == data);
+    attached.detach().expect("all is stable");
+    target.stop().expect("a clean end");
+}
+
 #[test]
 fn the_file_grows_with_the_disk() {
     if !can_mount() {

@@ -167,6 +167,29 @@ fn a_unit_of_another_size_gets_none_of_the_writes() {
 }
 
 #[test]
+fn a_unit_that_may_grow_goes_on_when_it_has() {
+    let (mut engine, relay, id) = gone();
+    let before = serve(DISK);
+    let mut other = Engine::connect(options(NAME, before.portal())).expect("a session");
+    let known = identity(&mut other, 0);
+    drop(before);
+    engine.guard(lun(0), known.growing());
+    let target = serve("mem:32M,serial=first");
+    relay.lead_to(target.portal());
+    relay.open();
+    let (mut done, mut events) = (Vec::new(), Vec::new());
+    while engine.outstanding() > 0 {
+        engine.poll(None, &mut done).expect("the system lets us");
+        events.extend(std::iter::from_fn(|| engine.event()));
+    }
+    assert!(done.iter().any(|completion| completion.id == id && completion.is_good()), "{done:?}");
+    let has_grown = |event: &&EngineEvent| matches!(event, EngineEvent::UnitGrown { .. });
+    assert_eq!(events.iter().filter(has_grown).count(), 1, "{events:?}");
+    assert!(execute(&mut engine, read(0, (16 << 20) / 512, 8, 512)).is_good(), "behind the old end");
+    engine.close().expect("a logout");
+}
+
+#[test]
 fn the_same_unit_goes_on() {
     let (result, events) = comes_back(DISK);
     assert_eq!(result, Ok(true), "{events:?}");

@@ -50,7 +50,7 @@ impl Unit {
             return Err(OpenError::NoDisk(message));
         }
         // Behind the same number there may be another disk when the session comes back.
-        link.session.handle().guard(link.lun, UnitIdentity::of(&facts));
+        link.session.handle().guard(link.lun, UnitIdentity::of(&facts).growing());
         let same = if facts.has_write_same { SameBlocks::of(&facts.limits) } else { SameBlocks::none() };
         Ok(Unit {
             same: Mutex::new(same),

@@ -1,5 +1,6 @@
 //! A unit that has become larger or smaller while it is used: it says so with a unit attention (SBC-3, CAPACITY DATA HAS CHANGED), or
-//! with an asynchronous message where the target sends those, and is asked for its size then.
+//! with an asynchronous message where the target sends those, and is asked for its size then; so it is where a new session has found it
+//! larger.
 //!
 //! What has been added is served. What has gone is not: the unit refuses it, so that whoever counts on it gets an error and no data.
 
@@ -45,7 +46,7 @@ impl Unit {
         if self.blocks.fetch_max(capacity.blocks, Ordering::SeqCst) < capacity.blocks {
             // When the session comes back, it is the larger one that is to be there.
             let facts = UnitFacts { capacity: Some(capacity), ..self.facts.clone() };
-            self.link.session.handle().guard(self.link.lun, UnitIdentity::of(&facts));
+            self.link.session.handle().guard(self.link.lun, UnitIdentity::of(&facts).growing());
         }
         let block = u64::from(self.block_bytes);
         let resize = Resize { before_bytes: before * block, now_bytes: capacity.blocks * block };

@@ -183,6 +183,7 @@ impl Unit {
         for event in &events {
             match event {
                 EngineEvent::UnitChanged { .. } => self.link.note_exchange(),
+                EngineEvent::UnitGrown { .. } => self.link.note_resize(),
                 EngineEvent::Notice(Notice::ScsiEvent { lun, sense })
                 | EngineEvent::Attention { lun, sense }
                     if *lun == self.link.lun.field() =>

@@ -78,6 +78,11 @@ pub enum EngineEvent {
         /// What is different.
         what: String,
     },
+    /// A guarded unit has become larger while its session was lost, as it may ([`Engine::guard`]); its commands go on.
+    UnitGrown {
+        /// The logical unit.
+        lun: LunField,
+    },
     /// Commands of a unit were not answered in time, and this is done now to end them.
     Overdue {
         /// The logical unit.

@@ -64,7 +64,8 @@ fn only_works(sense: &Sense, difference: &Difference) -> bool {
 impl Engine {
     /// Says which logical unit this is. After each loss of the session the engine asks the unit again before anything else is
     /// sent to any unit. If it is another one by then, or has another capacity, [`EngineEvent::UnitChanged`] tells it, and
-    /// all its commands end as [`CommandError::Changed`] until it is guarded anew. A unit that does not say what it is (it
+    /// all its commands end as [`CommandError::Changed`] until it is guarded anew. One that may be larger
+    /// ([`UnitIdentity::growing`]) goes on, and [`EngineEvent::UnitGrown`] tells that it is. A unit that does not say what it is (it
     /// is busy, or not there yet after a restart) is asked again for [`crate::Timing::recovery`] before that is taken for
     /// a change; one with the same names that is just formatted or sanitized need not tell its capacity.
     pub fn guard(&mut self, lun: Lun, identity: UnitIdentity) {
@@ -224,13 +225,20 @@ impl Engine {
         if let Err(error) = check.probe.check() {
             return self.look_again(error.to_string());
         }
-        let facts = check.probe.facts();
-        let difference = self.guards[check.at].identity.difference(&UnitIdentity::of(facts));
+        let (at, facts) = (check.at, check.probe.facts());
+        let now = UnitIdentity::of(facts);
+        let difference = self.guards[at].identity.difference(&now);
         match (&facts.not_ready, difference) {
             (Some(sense), None) if sense.becomes_ready() && self.has_time() => {
                 self.look_again(format!("it is not ready ({sense})"));
             }
-            (_, None) => self.next_unit(),
+            (_, None) => {
+                let guard = &mut self.guards[at];
+                if guard.identity.grow(&now) {
+                    self.events.push_back(EngineEvent::UnitGrown { lun: guard.lun });
+                }
+                self.next_unit();
+            }
             // It tells its capacity when that is done, and until then has no block for anybody.
             (Some(sense), Some(difference)) if only_works(sense, &difference) => self.next_unit(),
             // What it says of itself then need not be all.

@@ -17,6 +17,7 @@ pub struct UnitIdentity {
     /// The names of the logical unit; those of the target port differ from path to path.
     names: Vec<Designator>,
     capacity: Option<Capacity>,
+    may_grow: bool,
 }
 
 /// How a unit differs from the one that was there.
@@ -64,15 +65,39 @@ impl UnitIdentity {
             serial: facts.serial.clone(),
             names,
             capacity: facts.capacity,
+            may_grow: false,
         }
     }
 
-    /// How `now` differs from this; `None`: it is the same unit, and as large.
+    /// The same of a unit that may have become larger when it is looked at again. Only one with a name that is unique in the world may:
+    /// of others the size is a part of what tells them apart.
+    #[must_use]
+    pub fn growing(self) -> UnitIdentity {
+        UnitIdentity { may_grow: true, ..self }
+    }
+
+    /// The same unit, with as many blocks of the same kind and more, which it may have.
+    fn has_grown(&self, now: &UnitIdentity) -> bool {
+        let (Some(was), Some(is)) = (self.capacity, now.capacity) else { return false };
+        let has_more = is.blocks > was.blocks && Capacity { blocks: was.blocks, ..is } == was;
+        self.may_grow && has_more && self.is_same_unit(now) && self.shares_unique_name(now)
+    }
+
+    /// Takes over the size of a unit that has become larger, as it may. True if it has.
+    pub fn grow(&mut self, now: &UnitIdentity) -> bool {
+        let has_grown = self.has_grown(now);
+        if has_grown {
+            self.capacity = now.capacity;
+        }
+        has_grown
+    }
+
+    /// How `now` differs from this; `None`: it is the same unit, and as large, or larger if it may be.
     pub fn difference(&self, now: &UnitIdentity) -> Option<Difference> {
         if !self.is_same_unit(now) {
             return Some(Difference::Identity { was: self.to_string(), is: now.to_string() });
         }
-        let differs = self.capacity != now.capacity;
+        let differs = self.capacity != now.capacity && !self.has_grown(now);
         differs.then_some(Difference::Capacity { was: self.capacity, is: now.capacity })
     }
 
@@ -132,6 +157,27 @@ mod tests {
         let (was, now) = (UnitIdentity::of(&facts("a", 1, 8)), UnitIdentity::of(&now));
         assert_eq!(was.difference(&now), None);
         assert!(was.is_same_unit(&now) && was.shares_unique_name(&now));
+    }
+
+    #[test]
+    fn only_a_unit_with_a_unique_name_may_grow_and_none_may_shrink() {
+        let of = |naa, blocks| UnitIdentity::of(&facts("a", naa, blocks));
+        let mut was = of(1, 8).growing();
+        assert_eq!(was.difference(&of(1, 9)), None);
+        assert!(of(1, 8).difference(&of(1, 9)).is_some(), "nobody has said that it may");
+        assert!(was.difference(&of(1, 7)).is_some() && was.difference(&of(2, 9)).is_some());
+        let mut other_blocks = facts("a", 1, 9);
+        other_blocks.capacity.as_mut().unwrap().block_length_bytes = 4096;
+        assert!(was.difference(&UnitIdentity::of(&other_blocks)).is_some());
+        assert!(!was.grow(&of(1, 8)) && was.grow(&of(1, 9)) && !was.grow(&of(1, 9)));
+        assert!(was.difference(&of(1, 8)).is_some(), "it has shrunk since");
+        // What some targets give on each host.
+        let common = |blocks| {
+            let mut facts = facts("a", 1, blocks);
+            facts.designations.pop();
+            UnitIdentity::of(&facts)
+        };
+        assert!(common(8).growing().difference(&common(9)).is_some());
     }
 
     #[test]

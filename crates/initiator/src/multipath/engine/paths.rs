@@ -163,11 +163,17 @@ impl Engine {
 
     /// All paths lead to one unit.
     fn compare(&mut self, path: usize, found: &UnitIdentity) -> Result<(), Error> {
-        let Some(known) = &self.identity else {
+        let Some(known) = &mut self.identity else {
             self.identity = Some(found.clone());
             return Ok(());
         };
-        let Some(difference) = known.difference(found) else { return Ok(()) };
+        let Some(difference) = known.difference(found) else {
+            if known.grow(found) {
+                let lun = self.ways[path].options.lun.field();
+                self.events.push_back(EngineEvent::UnitGrown { lun });
+            }
+            return Ok(());
+        };
         if known.is_same_unit(found) && (!known.has_capacity() || !found.has_capacity()) {
             // A path without the medium does not tell the capacity.
             if found.has_capacity() {
