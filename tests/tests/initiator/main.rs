@@ -6,6 +6,7 @@ mod elsewhere;
 mod engine;
 mod erasing;
 mod examples;
+mod exchanged;
 mod faces;
 mod guard;
 mod hostile;

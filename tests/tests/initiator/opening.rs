@@ -25,7 +25,7 @@ const READ_CAPACITY_16: u8 = 0x9e;
 const MAINTENANCE_IN: u8 = 0xa3;
 
 /// What a small disk without VPD pages answers; `None`: that all came, and nothing does.
-fn answer(cdb: &[u8; 16], broken: u8) -> Option<Vec<u8>> {
+pub(super) fn answer(cdb: &[u8; 16], broken: u8) -> Option<Vec<u8>> {
     match cdb[0] {
         opcode if opcode == broken => None,
         // Four bytes of header, and no page in the list.

@@ -1,5 +1,6 @@
-//! A unit that tells something else about itself while it is used (SPC-4, INQUIRY DATA HAS CHANGED): it may have become another one, and
-//! is asked who it is. Its label, which others may change (DEVICE IDENTIFIER CHANGED), is no part of that.
+//! A unit that tells something else about itself while it is used, whose target tells that it has other units, or has none at this number
+//! (SPC-4, INQUIRY DATA HAS CHANGED, REPORTED LUNS DATA HAS CHANGED, LOGICAL UNIT NOT SUPPORTED): it may have become another one, and is
+//! asked who it is. Its label, which others may change (DEVICE IDENTIFIER CHANGED), is no part of that.
 
 use lunette_scsi::client::UnitIdentity;
 
@@ -8,7 +9,7 @@ use super::open::probe;
 use super::unit::Unit;
 
 impl Unit {
-    /// Asks the unit who it is, if it has said that it tells something else about itself. Nothing is read or written any more where it is
+    /// Asks the unit who it is, if it may be another one by what was said. Nothing is read or written any more where it is
     /// another one; until this is called, everything goes on.
     ///
     /// # Errors

@@ -32,7 +32,7 @@ pub(super) struct Link {
     is_other: AtomicBool,
     /// The unit has said that its capacity has changed, and was not asked since.
     is_resized: AtomicBool,
-    /// The unit has said that it tells something else about itself, and was not asked since.
+    /// The unit may be another one by what it or its target has said ([`Sense::may_be_of_another`]), and was not asked since.
     is_renamed: AtomicBool,
 }
 
@@ -90,7 +90,7 @@ impl Link {
         self.is_resized.store(true, Ordering::SeqCst);
     }
 
-    /// Whether the unit has said that it tells something else about itself, since this was asked last.
+    /// Whether there was a sign that the unit may be another one, since this was asked last.
     pub(super) fn take_renaming(&self) -> bool {
         self.is_renamed.swap(false, Ordering::SeqCst)
     }
@@ -222,7 +222,12 @@ impl Link {
             // Another initiator's reset, or what the target could not finish. All that is sent here may be carried out twice.
             (Some(Status::TaskAborted), _) => Verdict::Later,
             (Some(Status::CheckCondition), Some(sense)) if sense.is_aborted() => Verdict::Later,
-            (status, _) => Verdict::Failed(DiskError::refused(command.name(), status, sense.as_ref())),
+            (status, sense) => {
+                if sense.as_ref().is_some_and(Sense::may_be_of_another) {
+                    self.note_renaming();
+                }
+                Verdict::Failed(DiskError::refused(command.name(), status, sense.as_ref()))
+            }
         }
     }
 
@@ -238,7 +243,7 @@ impl Link {
                 self.note_resize();
                 Verdict::Again
             }
-            AdditionalSense::INQUIRY_DATA_CHANGED => {
+            _ if sense.may_be_of_another() => {
                 self.note_renaming();
                 Verdict::Again
             }

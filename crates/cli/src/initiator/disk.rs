@@ -299,7 +299,7 @@ pub(crate) fn broken_promise(sense: &Sense) -> String {
 }
 
 /// What a unit attention says of a medium that is not what it was.
-fn changed(code: AdditionalSense) -> Option<&'static str> {
+pub(super) fn changed(code: AdditionalSense) -> Option<&'static str> {
     match code {
         AdditionalSense::CAPACITY_CHANGED => Some("the capacity changed"),
         AdditionalSense::MEDIUM_MAY_HAVE_CHANGED => Some("the medium may have been changed"),

@@ -1,5 +1,7 @@
 //! A [`Port`] that is a session of `lunette_initiator`.
 
+mod compare;
+
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
@@ -125,11 +127,18 @@ struct SessionPort {
     done: Vec<Completion>,
     /// How often the session was lost since a command ended.
     losses: u32,
+    /// The unit that must not become another one.
+    guarded: Option<(lunette_initiator::Lun, UnitIdentity)>,
+    /// It has.
+    exchanged: Option<Failure>,
     began: Instant,
 }
 
 impl Port for SessionPort {
     fn start(&mut self, lun: Lun, tag: u64, command: &Command, data: Vec<u8>) -> Result<(), Failure> {
+        if let Some(failure) = &self.exchanged {
+            return Err(failure.clone());
+        }
         let sent = Sent {
             lun: LunField(lun.to_bytes()),
             cdb: command.cdb().into(),
@@ -168,7 +177,10 @@ impl Port for SessionPort {
         }
         self.losses = 0;
         let completion = self.done.remove(0);
-        let (tag, moves) = self.tags.remove(&completion.id).unwrap_or_default();
+        let Some((tag, moves)) = self.tags.remove(&completion.id) else {
+            // A question of the port's own that nobody waits for any more.
+            return self.finish();
+        };
         let (is_over, session) = (self.engine()?.is_over(), completion.session);
         let status = completion.result.map_err(|error| {
             let failure = match &error {
@@ -185,6 +197,10 @@ impl Port for SessionPort {
             let message = format!("the target did not take a write as it was sent ({:?})", status.residual);
             return Err(Failure::scsi(message, None));
         }
+        let sense = Sense::decode(&status.sense);
+        if sense.is_some_and(|sense| sense.is_unit_attention() && sense.may_be_of_another()) {
+            self.compare()?;
+        }
         let mut data = completion.buffer;
         if moves == Moves::In {
             data.truncate(completion.received as usize);
@@ -200,7 +216,8 @@ impl Port for SessionPort {
         // Only numbers come from URLs; a unit with another form of address is not guarded.
         let lun = lun.number().and_then(lunette_initiator::Lun::new);
         if let (Some(lun), Some(engine)) = (lun, &mut self.engine) {
-            engine.guard(lun, identity);
+            engine.guard(lun, identity.clone());
+            self.guarded = Some((lun, identity));
         }
     }
 
@@ -259,8 +276,9 @@ pub(crate) fn helped(remedy: Remedy) -> String {
 
 impl SessionPort {
     fn of(engine: AnyEngine) -> Box<dyn Port> {
-        let (tags, done, losses) = Default::default();
-        Box::new(SessionPort { engine: Some(engine), tags, done, losses, began: Instant::now() })
+        let (tags, done, losses, guarded, exchanged) = Default::default();
+        let (engine, began) = (Some(engine), Instant::now());
+        Box::new(SessionPort { engine, tags, done, losses, guarded, exchanged, began })
     }
 
     fn engine(&mut self) -> Result<&mut AnyEngine, Failure> {

@@ -94,6 +94,16 @@ impl Sense {
             && matches!((self.code.asc(), self.code.ascq()), (0x04, 0x01 | 0x0a | 0x14))
     }
 
+    /// The unit behind this number may be another one: it tells something else about itself, its target has other units, or has none here.
+    pub fn may_be_of_another(&self) -> bool {
+        matches!(
+            self.code,
+            AdditionalSense::INQUIRY_DATA_CHANGED
+                | AdditionalSense::REPORTED_LUNS_CHANGED
+                | AdditionalSense::LOGICAL_UNIT_NOT_SUPPORTED
+        )
+    }
+
     /// The target has ended a command that it may well carry out another time. Data that does not match its protection information is
     /// none (SBC-3, 4.22.4).
     pub fn is_aborted(&self) -> bool {

@@ -121,6 +121,8 @@ impl AdditionalSense {
     pub const INQUIRY_DATA_CHANGED: Self = Self::new(0x3f, 0x03);
     /// DEVICE IDENTIFIER CHANGED: the identifying information, a label that administrators give (SPC-4, 6.45)
     pub const DEVICE_IDENTIFIER_CHANGED: Self = Self::new(0x3f, 0x05);
+    /// REPORTED LUNS DATA HAS CHANGED
+    pub const REPORTED_LUNS_CHANGED: Self = Self::new(0x3f, 0x0e);
     /// MODE PARAMETERS CHANGED
     pub const MODE_PARAMETERS_CHANGED: Self = Self::new(0x2a, 0x01);
     /// CAPACITY DATA HAS CHANGED

@@ -1,0 +1,69 @@
+//! Whether a unit is still the one that it was, once it says that it tells something else about itself, or that its target has other units
+//! (SPC-4, INQUIRY DATA HAS CHANGED, REPORTED LUNS DATA HAS CHANGED).
+
+use std::collections::HashMap;
+
+use lunette_initiator::{Command as Sent, Completion};
+use lunette_scsi::client::{Next, Probe, Reply, UnitFacts, UnitIdentity};
+
+use super::super::disk::{changed, pause};
+use super::{SessionPort, Status};
+use crate::failure::Failure;
+
+impl SessionPort {
+    /// Asks the unit who it is, and sends nothing else before it has answered. What ends meanwhile is kept. Nothing is sent any more to
+    /// another one.
+    pub(super) fn compare(&mut self) -> Result<(), Failure> {
+        let Some((lun, was)) = self.guarded.clone() else { return Ok(()) };
+        let facts = self.ask_all(lun)?;
+        let is = UnitIdentity::of(&facts);
+        let attention = facts.attentions.iter().find_map(|sense| changed(sense.code));
+        let difference = was.difference(&is).map(|difference| difference.to_string());
+        let Some(what) = difference.or_else(|| attention.map(ToOwned::to_owned)) else { return Ok(()) };
+        let failure = Failure::scsi(
+            format!("the disk is not the one that it was: {what}"),
+            Some("look whether this is still the disk that it was, then begin anew".to_owned()),
+        );
+        self.exchanged = Some(failure.clone());
+        Err(failure)
+    }
+
+    fn ask_all(&mut self, lun: lunette_initiator::Lun) -> Result<UnitFacts, Failure> {
+        let (mut probe, mut asked) = (Probe::new(), HashMap::new());
+        loop {
+            match probe.proceed() {
+                Next::Send(ticket, command) => {
+                    asked.insert(self.engine()?.submit(Sent::of(lun, &command)), ticket);
+                }
+                Next::Wait => {
+                    let mut done: Vec<Completion> = Vec::new();
+                    self.engine()?.poll(None, &mut done)?;
+                    self.tell_events()?;
+                    for ended in done {
+                        let Some(ticket) = asked.remove(&ended.id) else {
+                            self.done.push(ended);
+                            continue;
+                        };
+                        match &ended.result {
+                            Ok(status) => {
+                                let code = Status::from_code(status.code);
+                                let reply = Reply { status: code, sense: &status.sense, data: ended.data() };
+                                probe.answered(ticket, reply);
+                            }
+                            Err(_) if probe.failed(ticket) => {}
+                            Err(error) => return Err(Failure::command(error)),
+                        }
+                    }
+                }
+                Next::Pause => {
+                    pause();
+                    probe.rested();
+                }
+                Next::Done => break,
+            }
+        }
+        probe.into_facts().map_err(|error| {
+            Failure::scsi(format!("the disk does not say whether it is the one that it was: {error}"), None)
+        })
+    }
+}
