@@ -76,6 +76,8 @@ pub(crate) struct Durability {
 #[derive(Debug, Default)]
 struct Group {
     waiting: Vec<Waiter>,
+    /// A flush is owed that nobody waits for.
+    is_owed: bool,
     stopping: bool,
     thread: Option<JoinHandle<()>>,
     /// The thread has ended, or is about to, since it was idle.
@@ -187,6 +189,31 @@ impl Durability {
     /// Lets a waiter take part in the next flush to begin after [`Durability::wake`].
     pub(crate) fn enqueue(self: &Arc<Self>, waiter: Waiter) {
         let mut group = self.lock_group();
+        if !self.has_thread(&mut group) {
+            drop(group);
+            let result = self.commit_range(&waiter.changed);
+            let queue = Arc::clone(&waiter.queue);
+            queue.push(waiter.completion(result));
+            return;
+        }
+        group.waiting.push(waiter);
+    }
+
+    /// Flushes soon what was written before the call. Nobody waits for that; where it fails the volume takes no more writes, as ever.
+    pub(crate) fn owe(self: &Arc<Self>) {
+        let mut group = self.lock_group();
+        if self.has_thread(&mut group) {
+            group.is_owed = true;
+            drop(group);
+            return self.wake();
+        }
+        drop(group);
+        // If it fails the volume has a fault, and the log says so.
+        let _ = self.commit();
+    }
+
+    /// Whether there is a thread that flushes, after an attempt to begin one.
+    fn has_thread(self: &Arc<Self>, group: &mut Group) -> bool {
         group.reap();
         if group.thread.is_none() && !group.stopping {
             let this = Arc::clone(self);
@@ -196,14 +223,7 @@ impl Durability {
                 Err(error) => tracing::warn!(volume = %self.volume_name, %error, "no thread for flushes"),
             }
         }
-        if group.thread.is_none() {
-            drop(group);
-            let result = self.commit_range(&waiter.changed);
-            let queue = Arc::clone(&waiter.queue);
-            queue.push(waiter.completion(result));
-            return;
-        }
-        group.waiting.push(waiter);
+        group.thread.is_some()
     }
 
     /// Has the flusher look for waiters.
@@ -215,18 +235,20 @@ impl Durability {
         let mut batch = Vec::new();
         loop {
             let mut group = self.lock_group();
-            while group.waiting.is_empty() {
+            while group.waiting.is_empty() && !group.is_owed {
                 if group.stopping {
                     return;
                 }
                 let waited = self.work.wait_timeout(group, IDLE).unwrap_or_else(PoisonError::into_inner);
                 group = waited.0;
-                if waited.1.timed_out() && group.waiting.is_empty() && !group.stopping {
+                let is_idle = group.waiting.is_empty() && !group.is_owed;
+                if waited.1.timed_out() && is_idle && !group.stopping {
                     group.is_thread_over = true;
                     return;
                 }
             }
             std::mem::swap(&mut batch, &mut group.waiting);
+            group.is_owed = false;
             drop(group);
             self.finish_all(&mut batch, &self.commit());
         }
@@ -301,6 +323,15 @@ mod tests {
             durability.finish_all(&mut batch, &Ok(()));
         });
         assert!(batch.is_empty());
+    }
+
+    #[test]
+    fn a_flush_that_nobody_waits_for_is_done_before_the_end() {
+        let durability = Arc::new(Durability::new("null", Arc::new(NullStore::new(1 << 20))));
+        durability.owe();
+        durability.stop();
+        let group = durability.lock_group();
+        assert!(group.thread.is_none() && !group.is_owed);
     }
 
     #[test]

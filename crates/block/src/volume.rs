@@ -269,6 +269,14 @@ impl Volume {
         self.durability.fault().cloned()
     }
 
+    /// Has what was written before the call become stable soon, though nobody waits for it. Where that fails the volume has a
+    /// [fault](Self::fault).
+    pub fn flush_soon(&self) {
+        if !self.store.in_memory() {
+            self.durability.owe();
+        }
+    }
+
     /// Ends the use of the volume: makes everything stable that was acknowledged, then lets others have the store.
     ///
     /// Call it when no [`crate::IoContext`] has an operation on this volume in flight; operations submitted later

@@ -232,6 +232,42 @@ fn one_flush_covers_all_that_came_before() {
     expect_on_disk(&mut writing, 0, &[0xab; LENGTH]);
 }
 
+/// What others can read of a write that does not end is not to be gone after a power cut; without a write cache no other flush comes.
+#[test]
+fn what_is_left_of_a_write_that_does_not_end_is_made_stable() {
+    let directory = tempfile::tempdir().expect("a directory");
+    for (end, policy, flushes) in
+        [("reset", "", 1), ("conflict", "", 1), ("loss", "", 1), ("reset", ",write=back", 0)]
+    {
+        let path = directory.path().join(format!("{end}{flushes}.img"));
+        let target = InProcess::start(&[&format!("0=file:{},size=8M{policy}", path.display())]);
+        let mut writing = asked(&target, 1);
+        let before = target.faults(0).calls(OperationKind::Flush);
+        let (tag, rest) = half_written(&target, &mut writing, 0xab);
+        let mut other = target.session(2);
+        match end {
+            "reset" => {
+                let reset = other.manage(Function::LogicalUnitReset, 0).expect("sent");
+                assert_eq!(other.managed(reset).expect("an answer"), COMPLETE);
+            }
+            "conflict" => {
+                for (action, kind, keys) in
+                    [(Action::Register, 0, (0, 1)), (Action::Reserve, WRITE_EXCLUSIVE, (1, 0))]
+                {
+                    let ending =
+                        persistent_reserve_out(&mut other, 0, action, kind, keys).expect("an answer");
+                    assert_eq!(ending.status, 0);
+                }
+                writing.connection().send_bytes(&rest).expect("sent");
+                assert_eq!(writing.ending(tag).expect("an answer").status, RESERVATION_CONFLICT);
+            }
+            _ => drop(writing),
+        }
+        target.wait_for_calls(0, OperationKind::Flush, before + flushes);
+        assert_eq!(target.faults(0).calls(OperationKind::Flush), before + flushes, "{end}");
+    }
+}
+
 /// SBC-3, table 13; SPC-4, 5.9: who reserves a unit keeps others from changing it, whatever they have begun.
 #[test]
 fn what_comes_after_a_reservation_goes_nowhere() {

@@ -382,6 +382,7 @@ impl Reactor {
         let Some(session) = self.sessions.get_mut(index) else { return };
         let Some(context) = session.contexts.get_mut(slot).and_then(Option::as_mut) else { return };
         context.in_store = false;
+        context.is_unstable &= completion.result.is_err();
         if let Some(times) = &mut context.times {
             times.enter(self.started.elapsed(), Stage::Rest);
         }

@@ -67,8 +67,9 @@ impl Reactor {
         if let (Some(times), Some(stage)) = (&mut context.times, stage) {
             times.enter(self.started.elapsed(), stage);
         }
-        let (stored, alone_count) = stored?;
+        let Stored { bytes: stored, alone_count, stable } = stored?;
         context.out_stored += stored as u32;
+        context.is_unstable |= stable && stored > 0;
         context.alone_count = alone_count;
         Some(stored)
     }
@@ -108,9 +109,17 @@ impl Reactor {
     }
 }
 
-/// Stores a part of a write's data, if it is long enough or all that comes of its segment, up to the last whole page; answers how
-/// many bytes that is, and how many commands have been alone at the medium. `None`: the rest of the command's data is to be
-/// gathered. Without any data it says whether the segment would be stored.
+/// What was stored of a part.
+struct Stored {
+    bytes: usize,
+    /// How many commands have been alone at the medium.
+    alone_count: u64,
+    /// It is to be stable when its command has ended.
+    stable: bool,
+}
+
+/// Stores a part of a write's data, if it is long enough or all that comes of its segment, up to the last whole page. `None`: the rest
+/// of the command's data is to be gathered. Without any data it says whether the segment would be stored.
 ///
 /// Each part is looked at as if it were a command of its own: the unit may have been stopped, reserved or protected meanwhile, or
 /// somebody waits for this command to end, or has been alone at the medium since the part `before`, or not long ago.
@@ -120,7 +129,7 @@ fn store(
     terms: &Terms,
     part: Part<'_>,
     before: Option<u64>,
-) -> Option<(usize, u64)> {
+) -> Option<Stored> {
     let way = attachment.nexus.way_to(lun)?;
     let volume = attachment.target.volumes.get(way.place())?;
     let command = Unhindered::begin(way, cdb, terms)?;
@@ -141,7 +150,8 @@ fn store(
     if !(begins_page || part.offset == 0) || !(ends_page || part.end == length as usize) {
         return None;
     }
-    store_pages(volume, place(part.offset), part).map(|stored| (stored, alone_count))
+    let bytes = store_pages(volume, place(part.offset), part)?;
+    Some(Stored { bytes, alone_count, stable: command.stable() })
 }
 
 /// Whether a write of so many bytes is a copy, of its data alone.

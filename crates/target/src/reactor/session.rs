@@ -114,6 +114,8 @@ pub(super) struct TaskContext {
     pub(super) immediate_bytes: u32,
     /// So many bytes of it, from its beginning, are in their store already: `data_out` need not have them.
     pub(super) out_stored: u32,
+    /// Something of it was stored that has to be stable, and is not yet.
+    pub(super) is_unstable: bool,
     /// How many commands had been alone at the medium when the first of them were stored.
     pub(super) alone_count: u64,
     /// No memory was to be had for its data: it must be tried again.
@@ -239,6 +241,7 @@ impl TargetSession {
             out_present: 0,
             immediate_bytes: 0,
             out_stored: 0,
+            is_unstable: false,
             alone_count: 0,
             is_starved,
             is_missed: false,
@@ -268,6 +271,14 @@ impl TargetSession {
             command.abandon(&attachment.nexus);
         }
         let context = context.take();
+        if let Some(context) = &context
+            && context.is_unstable
+            && let (Some(command), Some(attachment)) = (&context.command, &self.attachment)
+            && let Some(volume) = command.unit_index().and_then(|unit| attachment.target.volumes.get(unit))
+        {
+            // Whoever reads it must not find something else after a power cut.
+            volume.flush_soon();
+        }
         if let Some(asked) = context.as_ref().and_then(|context| context.asked) {
             self.came(asked);
         }

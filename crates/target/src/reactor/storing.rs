@@ -90,6 +90,11 @@ impl Held {
         self.offset += piece.len() as u64;
         Copied::Piece(piece.len())
     }
+
+    /// Whoever has aborted it waits for it, and is not to wait for all of it; but what was copied can be read, so it is made stable.
+    const fn give_up(&self) -> Copied {
+        Copied::Last(0, if self.stable { Written::Unflushed } else { Written::Done })
+    }
 }
 
 impl Reactor {
@@ -98,8 +103,7 @@ impl Reactor {
         let mut bytes_left = self.storing.came_bytes.max(TURN_BYTES_MIN);
         while bytes_left > 0 {
             let Some(mut held) = self.storing.held.pop_front() else { return };
-            // Whoever has aborted it waits for it, and is not to wait for all of it.
-            let copied = if self.is_aborted(held.tag) { Copied::Last(0, Written::Done) } else { held.copy() };
+            let copied = if self.is_aborted(held.tag) { held.give_up() } else { held.copy() };
             let Held { volume, tag, offset, source, stable, .. } = match copied {
                 Copied::Piece(bytes) => {
                     bytes_left = bytes_left.saturating_sub(bytes);
@@ -138,6 +142,27 @@ impl Reactor {
         let context = session.and_then(|session| session.contexts.get_mut(slot_of_tag(tag))?.as_mut());
         if let Some(context) = context {
             context.data_out = source.into_buffer();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lunette_block::{BufferPool, StoreSpec, VolumeSpec, WriteBuffer};
+
+    use super::*;
+
+    #[test]
+    fn what_was_copied_of_a_write_that_is_given_up_is_made_stable() {
+        let volume = Volume::open(&VolumeSpec::new("storing", StoreSpec::Memory { size_bytes: 1 << 20 }));
+        let volume = Arc::new(volume.expect("a volume"));
+        for (stable, left) in [(true, Written::Unflushed), (false, Written::Done)] {
+            let mut storing = Storing::default();
+            let buffer = WriteBuffer::Owned(BufferPool::new(1 << 20).allocate(8192).expect("memory"));
+            storing.push((&volume, 7, 4096), (0, WriteSource { buffer, range: 0..8192 }), stable);
+            let mut held = storing.held.pop_front().expect("what was pushed");
+            assert_eq!(held.copy(), Copied::Piece(4096));
+            assert_eq!(held.give_up(), Copied::Last(0, left));
         }
     }
 }
