@@ -31,6 +31,8 @@ pub struct LoginOptions {
     pub offers: Option<Vec<(String, String)>>,
     /// Begin with the operational stage, as who does not authenticate may.
     pub skips_security: bool,
+    /// Go from the security stage to full feature phase: nothing is offered, and nothing declared. Without CHAP.
+    pub skips_operational: bool,
     /// The number of the first command; where a session is joined, of its next one.
     pub first_cmd_sn: CmdSn,
     /// The session to join; zero begins a new one.
@@ -64,6 +66,7 @@ impl Default for LoginOptions {
             keys: Vec::new(),
             offers: None,
             skips_security: false,
+            skips_operational: false,
             first_cmd_sn: CmdSn(1),
             tsih: Tsih(0),
             cid: Cid(0),
@@ -135,6 +138,10 @@ impl Initiator {
             Some(chap) => {
                 initiator.login_request(options, LoginStage::Security, LoginStage::Security, &keys)?;
                 initiator.authenticate(options, chap)?;
+            }
+            None if options.skips_operational => {
+                initiator.login_stage(options, LoginStage::Security, LoginStage::FullFeature, &keys)?;
+                return Ok(initiator);
             }
             None => initiator.login_stage(options, LoginStage::Security, LoginStage::Operational, &keys)?,
         }

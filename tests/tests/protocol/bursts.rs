@@ -7,7 +7,7 @@ use lunette_wire::frame::Digests;
 use lunette_wire::initiator::ScsiCommand;
 use lunette_wire::{TargetPdu, TargetTransferTag};
 
-use crate::{expect_on_disk, pattern};
+use crate::{DISK, expect_on_disk, pattern};
 
 /// Bursts of up to 16 MiB - 1 both ways, asked for and not, with digests and without.
 #[test]
@@ -81,5 +81,30 @@ fn a_first_burst_that_was_not_agreed_on_is_the_default() {
             session.good(tag).expect("a write");
             expect_on_disk(&mut session, 0, &data);
         }
+    }
+}
+
+/// Who logs in without an operational stage is told no MaxRecvDataSegmentLength, and may send segments of the default length, 8192 bytes
+/// (13.12), and no longer ones.
+#[test]
+fn a_segment_length_that_was_not_declared_is_the_default() {
+    const SEGMENT_BYTES: usize = 8192;
+    for declared in [512, 65_536] {
+        let target = InProcess::start_with(&[DISK], |config| {
+            config.limits.max_recv_data_segment_length_bytes = declared;
+        });
+        let options = LoginOptions { skips_operational: true, ..target.options(1) };
+        let mut session = Raw::ready(target.portal(), &options, 0).expect("a login");
+        let data = pattern(4 * SEGMENT_BYTES);
+        let tag = session.write(0, 0, &data[..SEGMENT_BYTES]).expect("sent");
+        session.good(tag).expect("a write");
+        let tag = session.command(&write(0, 0, data.len()), &[]).expect("sent");
+        let r2t = session.r2t(tag).expect("an R2T");
+        session.answer_r2t(&r2t, &data, SEGMENT_BYTES).expect("sent");
+        session.good(tag).expect("a write");
+        let tag = session.command(&write(0, 0, data.len()), &[]).expect("sent");
+        let r2t = session.r2t(tag).expect("an R2T");
+        session.answer_r2t(&r2t, &data, SEGMENT_BYTES + BLOCK_BYTES).expect("sent");
+        session.ends().expect("a format error");
     }
 }

@@ -249,6 +249,8 @@ impl Reactor {
         connection.has_logged_in = true;
         let peer = connection.peer;
         self.declare_what_is_new(index, session);
+        // Where nothing was declared the default counts, whatever would have been (13.12).
+        self.connections.get_mut(index)?.segment_max = outcome.connection.max_recv_data_segment_length;
         Some(peer)
     }
 
