@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use super::figure_text;
 use super::html::html_text;
-use crate::study::{CellResult, StudyResult};
+use crate::study::{CellResult, StudyResult, value_text};
 
 const LEFT: f64 = 60.0;
 const TOP: f64 = 26.0;
@@ -187,7 +187,7 @@ fn figure(title: &str, cells: &[&CellResult], across: &str, curves: &str) -> Str
                 }
             }
         }
-        legend.colour(colour, &format!("{curves} {curve}"));
+        legend.colour(colour, &format!("{curves} {}", value_text(curves, curve)));
     }
     for series in SERIES {
         if cells.iter().any(|cell| (series.figure)(cell).is_some()) {

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use super::figure_text;
 use super::html::html_text;
-use crate::study::{CellResult, StudyResult};
+use crate::study::{CellResult, StudyResult, value_text};
 
 const BAR: f64 = 13.0;
 const GAP: f64 = 7.0;
@@ -72,7 +72,8 @@ impl Scale {
 fn label(cell: &CellResult, cells: &[&CellResult]) -> String {
     let differs = |at: usize| cells.iter().any(|other| other.parameters.get(at) != cell.parameters.get(at));
     let named = cell.parameters.iter().enumerate().filter(|(at, _)| differs(*at));
-    let words: Vec<String> = named.map(|(_, (name, value))| format!("{name} {value}")).collect();
+    let words: Vec<String> =
+        named.map(|(_, (name, value))| format!("{name} {}", value_text(name, value))).collect();
     words.join(", ")
 }
 

@@ -2,7 +2,7 @@
 //! model expects, what was published and what sets the limit.
 
 use super::figure_text;
-use crate::study::{CellResult, StudyResult};
+use crate::study::{CellResult, StudyResult, value_text};
 
 /// With more rows than these there is a table for each value of the first parameter.
 const ROWS_MAX: usize = 8;
@@ -102,11 +102,11 @@ fn grid(of: Option<(&str, &str)>, cells: &[&CellResult], across: &str) -> Grid {
             let is_it = |cell: &&&CellResult| own(cell) == *key && value(cell, across) == *across_value;
             cells.iter().find(is_it).map(|cell| place(cell))
         };
-        (key.iter().map(|pair| pair.1.clone()).collect(), places.iter().map(at).collect())
+        (key.iter().map(|pair| value_text(&pair.0, &pair.1)).collect(), places.iter().map(at).collect())
     };
     let names = keys.first().map(|key| key.iter().map(|pair| pair.0.clone()).collect::<Vec<_>>());
     let mut columns = names.unwrap_or_default();
-    columns.extend(places.iter().map(|place| format!("{across} {place}")));
+    columns.extend(places.iter().map(|place| format!("{across} {}", value_text(across, place))));
     let of = of.map(|(name, value)| format!("{name} {value}: ")).unwrap_or_default();
     let unit = cells.first().map_or("", |cell| &cell.unit);
     let told = [(true, "measured"), (has_model, "model"), (has_published, "published")];

@@ -2,7 +2,7 @@
 
 use super::notes::command_us;
 use super::{figure_text, fixed};
-use crate::study::{CellResult, LinkFacts, StudyResult, Times};
+use crate::study::{CellResult, LinkFacts, StudyResult, Times, value_text};
 
 /// The names of the columns of [`row`].
 #[must_use]
@@ -51,7 +51,7 @@ pub fn row(result: &StudyResult, cell: &CellResult) -> Vec<String> {
         let to = to.filter(|to| *to > 0.0);
         to.map_or_else(|| "-".to_owned(), |to| fixed(cell.measured / to, 2))
     };
-    let mut row: Vec<String> = cell.parameters.iter().map(|pair| pair.1.clone()).collect();
+    let mut row: Vec<String> = cell.parameters.iter().map(|pair| value_text(&pair.0, &pair.1)).collect();
     row.extend([figure_text(cell.measured), or_dash(cell.model), or_dash(cell.published)]);
     let above = if cell.above.is_some() { ", above-model" } else { "" };
     row.extend([ratio(cell.model), ratio(cell.published), format!("{}{above}", cell.limit)]);

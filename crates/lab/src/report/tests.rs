@@ -436,6 +436,27 @@ fn curves_have_a_point_for_each_cell() {
 }
 
 #[test]
+fn designs_of_a_target_are_told_with_their_cache() {
+    let mut result = result("read");
+    let designs = ["threads", "uring", "diskio"].iter().zip(["2", "4", "4"]);
+    for (cell, (design, size)) in result.cells.iter_mut().zip(designs) {
+        cell.parameters = vec![("size_kib".into(), size.into()), ("design".into(), design.to_string())];
+    }
+    let told = ["threads (cached)", "uring (direct)", "diskio (direct)"];
+    assert_eq!(row(&result, &result.cells[1])[1], told[1]);
+    let across = html(std::slice::from_ref(&result));
+    result.axes = Some(("size_kib".into(), "design".into()));
+    let down = html(&[result]);
+    for design in told {
+        assert!(across.contains(&format!("<th>design {design}</th>")), "{design} at the top of its column");
+        assert!(down.contains(&format!("<th>{design}</th>")), "{design} before its row");
+        assert!(down.contains(&format!(">design {design}</text>")), "{design} as a curve");
+    }
+    // Those of a figure that differ by it alone.
+    assert!(told[1..].iter().all(|design| across.contains(&format!("design {design}</text>"))), "{across}");
+}
+
+#[test]
 fn many_links_are_told_together() {
     let mut result = result("read");
     let link = result.link.values().next().expect("a link").clone();

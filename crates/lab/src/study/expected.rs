@@ -70,7 +70,8 @@ const fn calls(writes: bool) -> u32 {
     if writes { 2 } else { 3 }
 }
 
-const fn has_page_cache(design: Design) -> bool {
+/// What this design reads and writes goes through the page cache.
+pub(super) const fn has_page_cache(design: Design) -> bool {
     matches!(design, Design::Fileio | Design::FileioSync | Design::Threads)
 }
 

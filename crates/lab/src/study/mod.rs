@@ -22,6 +22,7 @@ mod limits;
 mod lu;
 mod lu_files;
 mod memory;
+mod orders;
 mod peer;
 mod probe;
 mod published;
@@ -46,6 +47,7 @@ mod written;
 use serde::Serialize;
 
 pub(crate) use conclusion::UNFINISHED;
+pub(crate) use fujita::value_text;
 pub use judgement::REACHED;
 pub(crate) use judgement::{HELD, OFF, UNEXPLAINED};
 pub use peer::Peer;
@@ -117,6 +119,7 @@ pub fn summaries(result: &StudyResult) -> Vec<Summary> {
     match &*result.study {
         name if name == trinkle::PROFILES.name => trinkle::tables(&result.cells),
         name if name == lu_files::FILES.name => lu_files::tables(&result.cells),
+        name if name.starts_with(fujita::PREFIX) => orders::tables(result),
         _ => Vec::new(),
     }
 }
