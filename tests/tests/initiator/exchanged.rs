@@ -23,8 +23,8 @@ const INQUIRY_DATA_CHANGED: Sign = [6, 0x3f, 0x03];
 const REPORTED_LUNS_CHANGED: Sign = [6, 0x3f, 0x0e];
 const NOT_SUPPORTED: Sign = [5, 0x25, 0x00];
 
-/// A target with a disk of 64 blocks that answers the first read or write with this, and has another disk behind it from then on if `is_other`.
-/// Counts the reads and writes that it carries out.
+/// A target with a disk of 64 blocks that answers the first read or write with this, and has another disk there from then on if
+/// `is_other`. Counts the reads and writes that it carries out.
 fn serve(sign: Sign, is_other: bool) -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address: SocketAddr = listener.local_addr().expect("an address");

@@ -46,7 +46,7 @@ impl Script {
         Self::log_in_within(stream, TargetLimits::default())
     }
 
-    fn log_in_within(mut stream: TcpStream, limits: TargetLimits) -> Self {
+    pub(super) fn log_in_within(mut stream: TcpStream, limits: TargetLimits) -> Self {
         let mut login = Login::new(limits, 1, ChapNonce::from([7; 33]));
         loop {
             let (bhs, data) = receive(&mut stream, ConnectionParameters::default());

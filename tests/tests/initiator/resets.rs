@@ -4,6 +4,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
 use lunette_initiator::{Command, CommandError, Engine, Options, Timing};
+use lunette_iscsi::parameters::TargetLimits;
 use lunette_wire::StatSn;
 use lunette_wire::TargetPdu;
 use lunette_wire::initiator::ScsiCommand;
@@ -119,4 +120,33 @@ fn a_write_that_has_failed_after_its_answer_fails_the_next_flush_and_counts_as_o
     assert_eq!(execute(&mut engine, write(0, 0, 1, pattern(1, 512))).session, 1);
     assert_eq!(execute(&mut engine, flush()).result, Err(CommandError::ResetSinceFlush));
     assert!(execute(&mut engine, flush()).is_good(), "once");
+}
+
+/// Over two connections the answers come as they come: a flush that was sent behind a read is answered before the read, which tells of the
+/// reset that came before both.
+#[test]
+fn a_flush_whose_answer_overtakes_that_of_a_command_before_it_waits_for_it() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    std::thread::spawn(move || {
+        let limits = TargetLimits { max_connections: 2, ..TargetLimits::default() };
+        let log_in = || Script::log_in_within(listener.accept().expect("a connection").0, limits);
+        let [mut first, mut second] = [log_in(), log_in()];
+        let write = first.command();
+        answer(&mut first, &write);
+        let (read, flush) = (first.command(), second.command());
+        answer(&mut second, &flush);
+        // An engine that does not wait has told of it by then.
+        std::thread::sleep(Duration::from_millis(100));
+        answer(&mut first, &read);
+        second.command();
+    });
+    let timing = Timing { nop_interval: None, recovery: Duration::ZERO, ..Timing::default() };
+    let options = Options { timing, connections: 2, ..options(NAME, address) };
+    let mut engine = Engine::connect(options).expect("a session");
+    assert!(execute(&mut engine, write(0, 0, 1, pattern(1, 512))).is_good());
+    let (read, flushed) = (engine.submit(hears_of_a_reset()), engine.submit(flush()));
+    let all = wait_for_all(&mut engine);
+    assert!(all[&read].result.as_ref().is_ok_and(|status| status.is_check_condition()));
+    assert_eq!(all[&flushed].result, Err(CommandError::ResetSinceFlush));
 }

@@ -181,7 +181,10 @@ impl Engine {
 
     fn handle(&mut self, event: Event, reason: &str) {
         match event {
-            Event::Ended { task, end } => self.task_ended(task, end, reason),
+            Event::Ended { task, end } => {
+                self.task_ended(task, end, reason);
+                self.release();
+            }
             Event::Managed { request, .. } | Event::Unanswered { request, .. }
                 if self.aborts.contains(&request) =>
             {
@@ -253,9 +256,11 @@ impl Engine {
                     residual: answer.residual,
                     sense: answer.sense,
                 };
-                // A reset that came to light beside a flush may have been after writes that it is to cover.
-                if status.code == 0 && self.takes_reset(place) {
-                    self.end(place, (Err(CommandError::ResetSinceFlush), 0));
+                if self.holds(place, &status) {
+                    return;
+                }
+                if status.code == 0 {
+                    self.end_good(place, status, answer.received);
                 } else if !self.is_absorbed(place, &status) {
                     self.end(place, (Ok(status), answer.received));
                 }

@@ -6,6 +6,7 @@
 
 mod event;
 mod guard;
+mod held;
 mod link;
 mod overdue;
 mod receive;
@@ -37,6 +38,7 @@ use crate::connect::{Connector, Goal, Learnt, LoginRecord, no_random};
 use crate::identity::random_isid;
 use crate::{CommandError, Completion, Error, Options, Phase};
 use guard::{Check, Guard};
+use held::Held;
 use link::Link;
 use overdue::Overdue;
 use recovery::{Down, Job, Rejoin};
@@ -137,8 +139,9 @@ enum State {
 ///
 /// A volatile cache may have lost what was not flushed. Whoever hears of the reset, the engine or a command's caller: if
 /// something was written since the last good flush of the unit, its next SYNCHRONIZE CACHE fails with
-/// [`CommandError::ResetSinceFlush`], once; of those under way, each. What is answered from then on counts as answered in
-/// another session ([`Completion::session`]).
+/// [`CommandError::ResetSinceFlush`], once; of those under way, each. Over several connections the answer to a flush is held until what
+/// was submitted for the unit before it is answered, too, which may tell of a reset first. What is answered from then on counts as
+/// answered in another session ([`Completion::session`]).
 pub struct Engine {
     options: Arc<Options>,
     /// What its logins have shown.
@@ -177,6 +180,8 @@ pub struct Engine {
     resets: Vec<LunField>,
     /// Units that were written to since their last good flush.
     dirty: Vec<LunField>,
+    /// Flushes that are answered before others.
+    held: Vec<Held>,
     /// Units that must not become others.
     guards: Vec<Guard>,
     /// The look at them in a new session; commands wait for its end.
@@ -241,6 +246,7 @@ impl Engine {
             overdue: Overdue::default(),
             resets: Vec::new(),
             dirty: Vec::new(),
+            held: Vec::new(),
             guards: Vec::new(),
             check: None,
             is_closing: false,

@@ -74,6 +74,7 @@ impl Engine {
         self.silence_all_links();
         self.close_all_links();
         self.drop_check();
+        self.drop_held(&reason);
         self.is_joining = false;
         self.aborts.clear();
         self.overdue.forget();
@@ -106,6 +107,7 @@ impl Engine {
         }
         self.close_all_links();
         self.drop_check();
+        self.drop_held(&reason);
         self.state = State::Over(reason.clone());
         self.backlog.clear();
         for place in self.table.places() {

@@ -261,6 +261,14 @@ impl Table {
         }
     }
 
+    /// The tasks of the same unit that are not answered and were submitted before this command.
+    pub(super) fn sent_before(&self, place: u32) -> Vec<TaskHandle> {
+        let Some(last) = self.get(place) else { return Vec::new() };
+        let is_before = |other: &Pending| other.serial < last.serial && other.command.lun == last.command.lun;
+        let before = self.slots.iter().filter(|(_, pending)| is_before(pending));
+        before.filter_map(|(_, pending)| pending.task).collect()
+    }
+
     /// Whether a command of this kind is not over and may have left.
     pub(super) fn has_begun(&self, is_such: impl Fn(&Command) -> bool) -> bool {
         self.slots.iter().any(|(_, pending)| pending.attempts > 0 && is_such(&pending.command))

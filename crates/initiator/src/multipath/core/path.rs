@@ -100,9 +100,10 @@ pub(crate) struct Path {
     pub(crate) since: Duration,
     pub(crate) was_lost: bool,
     pub(crate) opened_at: Duration,
-    /// The path came back beside others, came first when something was written and not flushed, or the unit told of a reset when it was tried, as many do to each new session. It is used when
-    /// another path that was there all the time has answered since: that one would have been told of a true reset, and would be gone with
-    /// a target that was restarted. This outlasts the session, since the next one is not told again.
+    /// The path came back beside others, came first when something was written and not flushed, or the unit told of a reset when it was
+    /// tried, as many do to each new session. It is used when another path that was there all the time has answered since: that one would
+    /// have been told of a true reset, and would be gone with a target that was restarted. This outlasts the session, since the next one
+    /// is not told again.
     pub(crate) unproven_since: Option<Duration>,
     /// A login elsewhere that ends its old session: under way, or when to begin it.
     pub(crate) is_fencing: bool,
