@@ -268,6 +268,44 @@ fn what_is_left_of_a_write_that_does_not_end_is_made_stable() {
     }
 }
 
+/// SAM-5, TASK SET FULL: what may still be told to come again has done nothing.
+#[test]
+fn nothing_is_stored_before_there_is_memory_for_the_rest() {
+    const FIRST_BURST: usize = 64 << 10;
+    let keys = [("InitialR2T", "No"), ("ImmediateData", "Yes")];
+    for immediate in [FIRST_BURST, 0] {
+        let target = InProcess::start_with(&[DISK], |config| {
+            config.limits.buffer_memory_bytes = (2 * LENGTH + 2 * FIRST_BURST) as u64;
+        });
+        let mut other = asked(&target, 1);
+        let mut writing = log_in(&target, 2, &keys, Digests::default());
+        let held = other.command(&write(0, 4096, LENGTH), &[]).expect("sent");
+        let held_r2t = other.r2t(held).expect("an R2T");
+        let calls = target.faults(0).calls(OperationKind::Write);
+        let command = ScsiCommand { is_final: immediate > 0, ..write(0, 0, 2 * LENGTH) };
+        let tag = writing.command(&command, &vec![0xab; immediate]).expect("sent");
+        if immediate == 0 {
+            // It has begun before its data comes.
+            writing.silent().expect("taken");
+            let unsolicited = (tag, TargetTransferTag::RESERVED);
+            writing.sequence(unsolicited, 0, &[0xab; FIRST_BURST], FIRST_BURST / 2).expect("sent");
+        }
+        writing.waits(A_WHILE).expect("there is no memory for the rest");
+        assert_eq!(target.faults(0).calls(OperationKind::Write), calls, "something of it is stored");
+        other.answer_r2t(&held_r2t, &[0xcd; LENGTH], LENGTH / 4).expect("sent");
+        other.good(held).expect("a write");
+        let mut came = FIRST_BURST;
+        while came < 2 * LENGTH {
+            let r2t = writing.r2t(tag).expect("an R2T");
+            writing.answer_r2t(&r2t, &[0xab; 2 * LENGTH], LENGTH / 4).expect("sent");
+            came += r2t.desired_length as usize;
+        }
+        writing.good(tag).expect("a write");
+        expect_on_disk(&mut writing, 0, &[0xab; 2 * LENGTH]);
+        target.wait_for_its_buffers();
+    }
+}
+
 /// SBC-3, table 13; SPC-4, 5.9: who reserves a unit keeps others from changing it, whatever they have begun.
 #[test]
 fn what_comes_after_a_reservation_goes_nowhere() {

@@ -47,6 +47,8 @@ impl Reactor {
         let collects_all =
             context.out_length == view.expected_out && !context.in_store && !context.is_waiting;
         if !collects_all
+            // Where the rest finds no memory it is told to come again, and must have done nothing.
+            || context.is_unasked
             || context.out_stored as usize != part.offset
             // What is sent again is gathered.
             || session.core.parameters().error_recovery_level > 0
@@ -74,7 +76,7 @@ impl Reactor {
         Some(stored)
     }
 
-    /// Stores the immediate data of a task that has begun to collect the rest.
+    /// Stores the immediate data of a task that has begun to collect the rest, and has memory for it.
     pub(super) fn cut_through_immediate(&mut self, index: usize, id: TaskId) {
         let context = self.sessions.get_mut(index).and_then(|session| session.context(id));
         let Some(context) = context else { return };

@@ -204,10 +204,8 @@ impl Reactor {
         let is_asked_for = session.core.bytes_to_solicit(id, length) > 0;
         let Some(context) = session.contexts.get_mut(id.slot()).and_then(Option::as_mut) else { return };
         context.out_length = length;
-        self.cut_through_immediate(index, id);
-        let Some(session) = self.sessions.get_mut(index) else { return };
-        let Some(context) = session.contexts.get_mut(id.slot()).and_then(Option::as_mut) else { return };
         if !is_asked_for {
+            self.cut_through_immediate(index, id);
             return self.solicit(index, id);
         }
         context.is_unasked = true;
@@ -318,10 +316,11 @@ impl Reactor {
         let needed = length.min(expected) as usize;
         let present = context.data_out.as_ref().map_or(0, |buffer| buffer.len());
         let mut is_of_reserve = false;
+        let mut larger = None;
         if needed > present {
             let pool = &session.pool;
             let smaller = context.data_out.as_ref();
-            let larger = match smaller {
+            larger = match smaller {
                 _ if !memory.allows(pool, needed) => {
                     is_of_reserve = true;
                     pool.allocate_reserved(needed, smaller)
@@ -329,24 +328,36 @@ impl Reactor {
                 Some(smaller) => pool.allocate_instead(needed, smaller),
                 None => pool.allocate(needed),
             };
-            let Some(mut larger) = larger else {
+            if larger.is_none() {
                 if pool.is_possible(needed) {
                     return Turn::NoMemory(needed);
                 }
                 context.is_unasked = false;
                 self.finish_starved(index, id);
                 return Turn::OVER;
-            };
+            }
+        }
+        // It will not be told to come again for lack of memory, so something of it may be stored.
+        context.is_unasked = false;
+        self.cut_through_immediate(index, id);
+        let Some(session) = self.sessions.get_mut(index) else { return Turn::OVER };
+        let Some(context) = session.contexts.get_mut(id.slot()).and_then(Option::as_mut) else {
+            return Turn::OVER;
+        };
+        if let Some(mut larger) = larger {
             if let Some(smaller) = &context.data_out {
                 let held = (context.out_stored as usize).min(present)..present;
                 larger[held.clone()].copy_from_slice(&smaller[held]);
             }
             context.data_out = Some(larger);
         }
-        context.is_unasked = false;
+        let connection = token.and_then(|token| {
+            self.connections.get_mut(token.index).filter(|connection| connection.token == token)
+        });
         if let Some(pace) = connection.and_then(|connection| connection.pace.as_mut()) {
             pace.asked(bytes.min(session.core.solicited_at_once() as usize), now);
         }
+        let link = token.and_then(|token| session.links.iter_mut().find(|link| link.token == token));
         if let Some(link) = link {
             link.asked_bytes += bytes;
             context.asked = Some(Asked { cid: link.cid, bytes, at: now });
