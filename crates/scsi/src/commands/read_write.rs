@@ -51,9 +51,11 @@ pub(super) fn is_forced(cdb: &Cdb) -> bool {
     cdb[1] & FORCE_UNIT_ACCESS != 0
 }
 
-/// True where newer data than the medium's may be in a volatile cache, and could be written out.
-pub(super) fn cache_may_be_dirty(context: &Context<'_>) -> bool {
-    context.unit().cache_may_be_dirty()
+/// True where newer data than the medium's may be in a volatile cache, and could be written out: what was answered where the unit
+/// has one, and in any case what others write at this moment, which can be read before it is flushed and answered.
+#[inline]
+pub(super) fn may_be_unstable(context: &Context<'_>) -> bool {
+    !context.unit().config().read_only
 }
 
 /// What the CDB of a READ or WRITE asks for, unchecked.
@@ -90,7 +92,7 @@ impl Wanted {
     pub(super) fn plainly(&self, context: &Context<'_>) -> Option<Transfer> {
         let (unit, writes) = (context.unit(), self.writes);
         let range = self.range(unit)?;
-        let flushes_first = !writes && self.force_unit_access && cache_may_be_dirty(context);
+        let flushes_first = !writes && self.force_unit_access && may_be_unstable(context);
         if unit.protection().is_some() || range.length_bytes == 0 || flushes_first {
             return None;
         }
@@ -132,13 +134,13 @@ impl Read {
     fn start(context: &Context<'_>, cdb: &Cdb, blocks: BlockRange, force_unit_access: bool) -> Progress {
         let range = blocks.transfer(context.unit())?;
         if let Some(protection) = context.unit().protection() {
-            let flush_first = force_unit_access && cache_may_be_dirty(context);
+            let flush_first = force_unit_access && may_be_unstable(context);
             return protected::read(protection, ProtectField::of(cdb)?, range, flush_first);
         }
         if range.length_bytes == 0 {
             return good();
         }
-        if force_unit_access && cache_may_be_dirty(context) {
+        if force_unit_access && may_be_unstable(context) {
             return Ok((State::Read(Read { range, flushing: true }), Step::Io(Io::Flush)));
         }
         Ok(Read::from_medium(range))

@@ -3,7 +3,7 @@
 //! The medium is read in pieces, so that a long verification holds little memory.
 
 use super::range::{BlockRange, ByteRange};
-use super::read_write::{Write, cache_may_be_dirty};
+use super::read_write::{Write, may_be_unstable};
 use super::{Context, Progress, State, Step, good, protected};
 use crate::bytes::Cdb;
 use crate::io::{Direction, Io, PIECE_BYTES};
@@ -86,7 +86,7 @@ impl Verify {
         let compare = compare_of(cdb)?;
         let range = blocks.transfer(context.unit())?;
         if let Some(protection) = context.unit().protection() {
-            let flush_first = cache_may_be_dirty(context);
+            let flush_first = may_be_unstable(context);
             return protected::verify(protection, ProtectField::of(cdb)?, range, compare, flush_first);
         }
         if range.length_bytes == 0 {
@@ -114,7 +114,7 @@ impl Verify {
 
     /// The medium is verified, not the volatile cache before it (SBC-3, caches).
     fn flush_first(self, context: &Context<'_>) -> (State, Step) {
-        if cache_may_be_dirty(context) {
+        if may_be_unstable(context) {
             (State::Verify(Verify { waiting: Waiting::Flush, ..self }), Step::Io(Io::Flush))
         } else {
             self.next_piece()

@@ -2,7 +2,7 @@
 
 use super::{Piece, Protected, Transfer, wrong_amount};
 use crate::commands::range::ByteRange;
-use crate::commands::read_write::cache_may_be_dirty;
+use crate::commands::read_write::may_be_unstable;
 use crate::commands::verify::{Compare, difference, miscompare_at};
 use crate::commands::{Context, Progress, State, Step, good};
 use crate::io::{Direction, Io};
@@ -87,7 +87,7 @@ impl Verify {
                     // One block that stands for all of them is as it would be for the first.
                     protection.check(data_out, lba, field.checks())?;
                 }
-                let flush_first = cache_may_be_dirty(context);
+                let flush_first = may_be_unstable(context);
                 Ok(self.data_is_there(flush_first))
             }
             Waiting::Flush => {
