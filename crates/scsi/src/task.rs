@@ -53,6 +53,8 @@ pub struct Task {
     mending: Option<Box<Mending>>,
     /// The operation of a copy that is about to be done, or being done.
     piece: Option<Box<Piece>>,
+    /// It is a read whose answer is taken from the medium when it has ended.
+    sends_later: bool,
     /// What comes next, once something else is over: an auto contingent allegiance, or the end of commands that it aborts.
     held: Option<Box<Next>>,
 }
@@ -85,6 +87,7 @@ impl Task {
             attribute: terms.attribute,
             place: Place::Outside,
             ticket: 0,
+            sends_later: false,
             wants_alone: false,
             priority: terms.priority & priority::MAX,
             key: terms.key,

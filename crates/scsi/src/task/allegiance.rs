@@ -13,7 +13,7 @@ use crate::nexus::Nexus;
 use crate::paths::Path;
 use crate::sense::{AdditionalSense, SenseData, SenseKey};
 use crate::status::Status;
-use crate::task_set::{Attribute, Entry, Manner, Refusal, Ticket};
+use crate::task_set::{Attribute, Blocked, Entry, Manner, Refusal, Ticket};
 
 impl Task {
     pub(super) fn manner(&self, path: &Path) -> Manner {
@@ -114,7 +114,12 @@ impl Task {
             // A piece of a copy waits in the task set of its own unit, and data may come.
             _ => return next,
         };
-        match path.unit.tasks().block(&path.member, has_ended, turn) {
+        let how = match has_ended {
+            true if self.sends_later => Blocked::Unsent,
+            true => Blocked::Ended,
+            false => Blocked::Running,
+        };
+        match path.unit.tasks().block(&path.member, how, turn) {
             Entry::Waits(ticket) if has_ended => self.wait_as_ended(next, ticket),
             Entry::Waits(ticket) => {
                 (self.place, self.ticket, self.held) = (Place::Stalled, ticket, Some(Box::new(next)));

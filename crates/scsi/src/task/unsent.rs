@@ -17,8 +17,9 @@ impl Task {
 
     /// Holds up ORDERED commands, and those that are to be alone at the medium, until the answer to this read, which ends now,
     /// has been taken from the medium.
-    pub fn send_later(&self, nexus: &Nexus) -> Option<Unsent> {
+    pub fn send_later(&mut self, nexus: &Nexus) -> Option<Unsent> {
         let path = self.path.and_then(|index| nexus.path(index))?;
+        self.sends_later = true;
         path.unit.tasks().hold_unsent(&path.member);
         Some(Unsent { unit: Arc::clone(&path.unit), member: Arc::clone(&path.member) })
     }

@@ -38,6 +38,17 @@ pub(crate) enum Refusal {
     NoAllegiance,
 }
 
+/// Where a command stands that is blocked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Blocked {
+    /// Before its next operation.
+    Running,
+    /// Before its answer.
+    Ended,
+    /// The same, and the answer is still to be taken from the medium ([`TaskSet::hold_unsent`]).
+    Unsent,
+}
+
 impl Queue {
     /// Tables 37 and 38 of SAM-5: what becomes of a new command of the faulted nexus, and of another one.
     pub(super) fn refusal(&self, member: &Arc<Member>, manner: Manner) -> Option<Refusal> {
@@ -54,9 +65,11 @@ impl Queue {
     }
 
     /// Adds a command that is blocked: it is not at the medium, whatever it did there before.
-    fn block(&mut self, member: &Arc<Member>, counts: u64, turn: Turn) -> Ticket {
-        member.add(counts);
-        self.stall(Stalled { ticket: 0, member: Arc::clone(member), alone: false, turn })
+    fn block(&mut self, member: &Arc<Member>, how: Blocked, turn: Turn) -> Ticket {
+        // One that has ended was not counted any more.
+        member.add(if how == Blocked::Running { COLLECTING } else { RUNNING + COLLECTING });
+        let unsent = how == Blocked::Unsent;
+        self.stall(Stalled { ticket: 0, member: Arc::clone(member), alone: false, unsent, turn })
     }
 
     /// The nexus `member` is lost, or has cleared its condition.
@@ -79,7 +92,7 @@ impl TaskSet {
         self.ask(|queue| {
             let is_its_own = manner.attribute == Attribute::Aca;
             if queue.allegiance.is_some() && !turn.passes_allegiance {
-                return Entry::Waits(queue.block(member, RUNNING + COLLECTING, turn));
+                return Entry::Waits(queue.block(member, Blocked::Ended, turn));
             }
             if manner.naca && (is_its_own || queue.allegiance.is_none()) {
                 queue.allegiance = Some(Allegiance { faulted: Arc::clone(member), name: name.clone() });
@@ -90,12 +103,10 @@ impl TaskSet {
         })
     }
 
-    /// Keeps a command from going on, or from ending where it `has_ended` otherwise, for as long as a condition stands. It counts
-    /// as running from then on.
+    /// Keeps a command from going on, or from ending, for as long as a condition stands. It counts as running from then on.
     #[cold]
-    pub(crate) fn block(&self, member: &Arc<Member>, has_ended: bool, turn: Turn) -> Entry {
-        let counts = if has_ended { RUNNING + COLLECTING } else { COLLECTING };
-        self.ask(|queue| Entry::Waits(queue.block(member, counts, turn)))
+    pub(crate) fn block(&self, member: &Arc<Member>, how: Blocked, turn: Turn) -> Entry {
+        self.ask(|queue| Entry::Waits(queue.block(member, how, turn)))
     }
 
     /// Ends a condition, whosever it is (SAM-5, logical unit reset).

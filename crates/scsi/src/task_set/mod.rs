@@ -16,7 +16,7 @@ use queue::{Dormant, Queue, Stalled};
 
 use crate::priority::Rank;
 
-pub(crate) use allegiance::{Manner, Refusal};
+pub(crate) use allegiance::{Blocked, Manner, Refusal};
 
 /// How a command is ordered among those of its logical unit (SAM-5, task attributes).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -267,7 +267,7 @@ impl TaskSet {
             return Entry::Begun;
         }
         member.add(COLLECTING);
-        let stalled = Stalled { ticket: 0, member: Arc::clone(member), alone: false, turn };
+        let stalled = Stalled { ticket: 0, member: Arc::clone(member), alone: false, unsent: false, turn };
         self.ask(|queue| Entry::Waits(queue.stall(stalled)))
     }
 
@@ -279,7 +279,7 @@ impl TaskSet {
             return Entry::Begun;
         }
         member.add(COLLECTING);
-        let stalled = Stalled { ticket: 0, member: Arc::clone(member), alone: false, turn };
+        let stalled = Stalled { ticket: 0, member: Arc::clone(member), alone: false, unsent: false, turn };
         self.ask(|queue| Entry::Waits(queue.stall(stalled)))
     }
 
@@ -288,7 +288,7 @@ impl TaskSet {
     pub(crate) fn be_alone(&self, member: &Arc<Member>, was_collecting: bool, turn: Turn) -> Entry {
         self.sends_later.begin();
         self.stores_early.begin();
-        let stalled = Stalled { ticket: 0, member: Arc::clone(member), alone: true, turn };
+        let stalled = Stalled { ticket: 0, member: Arc::clone(member), alone: true, unsent: false, turn };
         self.ask(|queue| {
             if was_collecting {
                 stalled.member.remove(COLLECTING);

@@ -43,6 +43,8 @@ pub(super) struct Stalled {
     pub(super) ticket: Ticket,
     pub(super) member: Arc<Member>,
     pub(super) alone: bool,
+    /// It is a read that is blocked with its answer, which nobody takes from the medium before it goes on.
+    pub(super) unsent: bool,
     pub(super) turn: Turn,
 }
 
@@ -265,9 +267,11 @@ impl Queue {
         self.members.iter().all(|member| member.running() == 0) && !self.has_unsent()
     }
 
-    /// The answer to a read that has ended is still to be taken from the medium.
+    /// The answer to a read that has ended is still to be taken from the medium. Of one that is blocked nothing is on its way.
     fn has_unsent(&self) -> bool {
-        self.members.iter().any(|member| member.unsent.load(Ordering::SeqCst) > 0)
+        let unsent = self.members.iter().map(|member| member.unsent.load(Ordering::SeqCst) as usize);
+        let blocked = self.stalled.iter().filter(|stalled| stalled.unsent).count();
+        unsent.sum::<usize>() > blocked
     }
 
     /// Commands of others than `member` wait to begin, or to be at the medium, and not for the end of an allegiance.

@@ -304,6 +304,38 @@ fn who_is_to_be_alone_waits_for_answers_that_are_still_on_the_medium() {
     assert_eq!(world.commands[0].state, State::Alone);
 }
 
+/// It could never come to its end otherwise: nothing of a blocked answer is sent before the condition is over, which that command may end.
+#[test]
+fn who_is_to_be_alone_does_not_wait_for_an_answer_that_is_blocked() {
+    let world = World::new();
+    let [reading, faulted] = [0, 1].map(|index| &world.members[index]);
+    let name = NexusName {
+        initiator_port: "iqn.2026-11.io.lunette:i,i,0x1".into(),
+        target_port: TargetPort::new(1).unwrap(),
+    };
+    let manner = Manner { naca: true, ..plain(Attribute::Simple) };
+    assert_eq!(world.set.fault(faulted, manner, &name, world.turn(1)), Entry::Begun);
+    world.set.hold_unsent(reading);
+    let Entry::Waits(blocked) = world.set.block(reading, Blocked::Unsent, world.turn(0)) else {
+        panic!("a condition stands")
+    };
+    let passing = |key| Turn { passes_allegiance: true, ..world.turn(key) };
+    let alone = plain(Attribute::Aca);
+    assert!(matches!(world.set.enter_late(faulted, alone, passing(2)), Entry::Begun));
+    assert_eq!(world.set.be_alone(faulted, false, passing(2)), Entry::Begun, "nothing is on its way");
+    world.set.leave_alone(faulted, Attribute::Aca);
+    // The answer goes out when the condition is over, and is waited for then.
+    world.set.end_allegiance();
+    assert!(world.set.take_turn(blocked));
+    assert!(world.set.enter(faulted, Attribute::Simple), "nobody waits");
+    let Entry::Waits(ticket) = world.set.be_alone(faulted, false, world.turn(3)) else {
+        panic!("an answer is on its way")
+    };
+    world.set.leave(reading, Attribute::Simple, false);
+    world.set.release_unsent(reading);
+    assert!(world.set.take_turn(ticket));
+}
+
 #[test]
 fn reads_are_copied_for_a_while_after_a_command_that_would_wait_for_them() {
     let mut world = World::new();

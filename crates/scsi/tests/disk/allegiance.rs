@@ -232,6 +232,27 @@ fn who_is_alone_at_the_medium_is_blocked_behind_it() {
     assert_eq!(done(alone.resume(&pair.second, Event::Turn { data_out: &[] })).status, Status::Good);
 }
 
+/// A read that was to be sent from the medium is kept back with its answer, and keeps nobody from being alone there.
+#[test]
+fn a_blocked_read_does_not_count_as_being_sent() {
+    let pair = Pair::new();
+    let (mut read, next) = start(&pair.second, &READ, Attribute::Simple, 1);
+    assert!(matches!(next, Next::Io(Io::Read { .. })), "{next:?}");
+    establish(&pair);
+    let unsent = read.send_later(&pair.second).expect("a unit");
+    assert_eq!(io(&mut read, &pair.second, &[]), Next::Wait);
+    // START STOP UNIT (stop) is alone at the medium.
+    let (mut stop, mut next) = start(&pair.first, &[0x1b, 0, 0, 0, 0, 0], Attribute::Aca, 2);
+    while let Next::Io(_) = next {
+        next = io(&mut stop, &pair.first, &[]);
+    }
+    assert_eq!(done(next).status, Status::Good);
+    pair.first.clear_aca(lun(&pair.first));
+    assert_eq!(pair.woken(), [1]);
+    assert_eq!(done(read.resume(&pair.second, Event::Turn { data_out: &[] })).status, Status::Good);
+    drop(unsent);
+}
+
 /// Two commands with NACA fail at the same time: the second is blocked, and begins its own allegiance afterwards.
 /// SAM-5: 5.9 at most one.
 #[test]
