@@ -90,6 +90,13 @@ impl Disk {
         Ok(Disk { port, lun, name, facts, session, next_tag: 0 })
     }
 
+    /// Whether a disk that had no write cache when it was opened says the same now, while it has nothing else to do. If so, what it
+    /// has answered meanwhile is stable, in whichever session. False where it does not tell.
+    pub(crate) fn still_has_no_cache(&mut self) -> bool {
+        !self.facts.has_write_cache()
+            && probe(&mut *self.port, self.lun, &self.name).is_ok_and(|(facts, _)| !facts.has_write_cache())
+    }
+
     /// The capacity of a disk that can be read.
     ///
     /// # Errors

@@ -24,6 +24,11 @@ struct Faltering {
 
 impl Faltering {
     fn start(unit: &str, after_bytes: usize, fate: Fate) -> Faltering {
+        Self::start_again(unit, after_bytes, fate, 1)
+    }
+
+    /// It meets its fate so many times, each time after so many bytes.
+    fn start_again(unit: &str, after_bytes: usize, fate: Fate, mut times: u32) -> Faltering {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let portal = listener.local_addr().expect("an address").to_string();
         let served = Arc::new(Mutex::new(Served::start(&[unit], &[])));
@@ -44,7 +49,8 @@ impl Faltering {
                 carry(near, far, &mut left, |_| {});
                 let _ = answers.join();
                 if left == Some(0) {
-                    left = None;
+                    times -= 1;
+                    left = (times > 0).then_some(after_bytes);
                     if fate == Fate::Silence {
                         continue;
                     }
@@ -130,6 +136,18 @@ fn a_write_goes_on_after_a_restart() {
     let said = run(&["write", &target.url(), "--pattern", "address"]);
     assert_eq!(said.status, Some(0), "{said:?}");
     assert!(said.err.contains("the session was lost") && said.err.contains("logged in again"), "{said:?}");
+    good(&["verify", &target.straight(), "--pattern", "address"]);
+}
+
+/// What it has answered between two restarts is there, too: it has no cache afterwards, either.
+#[test]
+fn a_write_goes_on_after_two_restarts() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let disk = image(&directory, "disk");
+    let target = Faltering::start_again(&format!("0={}", path(&disk)), 4 << 20, Fate::Restart, 2);
+    let said = run(&["write", &target.url(), "--pattern", "address"]);
+    assert_eq!(said.status, Some(0), "{said:?}");
+    assert_eq!(said.err.matches("logged in again").count(), 2, "{said:?}");
     good(&["verify", &target.straight(), "--pattern", "address"]);
 }
 
