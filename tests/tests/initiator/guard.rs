@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lunette_block::OperationKind;
 use lunette_initiator::{
-    Command, CommandError, CommandId, Data, Engine, EngineEvent, Options, Replay, Timing,
+    Command, CommandError, CommandId, Completion, Data, Engine, EngineEvent, Options, Replay, Timing,
 };
 use lunette_scsi::client::{Next, Probe, Reply, Transfer, UnitIdentity};
 use lunette_tests::in_process::InProcess;
@@ -64,17 +64,23 @@ fn gone() -> (Engine, Relay, CommandId) {
     (engine, relay, id)
 }
 
+/// Waits until nothing is under way any more; what has ended, and what was told.
+fn all_of(engine: &mut Engine) -> (Vec<Completion>, Vec<EngineEvent>) {
+    let (mut done, mut events) = (Vec::new(), Vec::new());
+    while engine.outstanding() > 0 {
+        engine.poll(None, &mut done).expect("the system lets us");
+        events.extend(std::iter::from_fn(|| engine.event()));
+    }
+    (done, events)
+}
+
 /// What becomes of the write once this unit is behind the same number; and what was told.
 fn comes_back(unit: &str) -> (Result<bool, CommandError>, Vec<EngineEvent>) {
     let (mut engine, relay, id) = gone();
     let target = serve(unit);
     relay.lead_to(target.portal());
     relay.open();
-    let (mut done, mut events) = (Vec::new(), Vec::new());
-    while engine.outstanding() > 0 {
-        engine.poll(None, &mut done).expect("the system lets us");
-        events.extend(std::iter::from_fn(|| engine.event()));
-    }
+    let (done, events) = all_of(&mut engine);
     let write = done.iter().find(|completion| completion.id == id).expect("it ends");
     let result = write.result.as_ref().map(lunette_initiator::Status::is_good).map_err(Clone::clone);
     if result.is_err() {
@@ -177,11 +183,7 @@ fn a_unit_that_may_grow_goes_on_when_it_has() {
     let target = serve("mem:32M,serial=first");
     relay.lead_to(target.portal());
     relay.open();
-    let (mut done, mut events) = (Vec::new(), Vec::new());
-    while engine.outstanding() > 0 {
-        engine.poll(None, &mut done).expect("the system lets us");
-        events.extend(std::iter::from_fn(|| engine.event()));
-    }
+    let (done, events) = all_of(&mut engine);
     assert!(done.iter().any(|completion| completion.id == id && completion.is_good()), "{done:?}");
     let has_grown = |event: &&EngineEvent| matches!(event, EngineEvent::UnitGrown { .. });
     assert_eq!(events.iter().filter(has_grown).count(), 1, "{events:?}");

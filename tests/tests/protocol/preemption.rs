@@ -105,6 +105,15 @@ fn expect_end_without_news(reading: &mut Raw) {
     assert!(bytes_left > 0, "all of it was answered");
 }
 
+/// The other one writes, and nothing of it is read by who has lost the right to.
+fn expect_fenced(target: &InProcess, reading: &mut Raw, other: &mut Raw) {
+    let tag = other.write(1, 0, &[0xbb; 65536]).expect("sent");
+    other.good(tag).expect("a write");
+    expect_end_without_news(reading);
+    target.faults(0).clear();
+    target.drain();
+}
+
 /// SPC-4: a nexus that is preempted so reads nothing that is written afterwards, and keeps nobody waiting.
 #[test]
 fn who_is_preempted_reads_nothing_that_is_written_afterwards() {
@@ -118,11 +127,7 @@ fn who_is_preempted_reads_nothing_that_is_written_afterwards() {
     other.good(tag).expect("registered");
     let tag = reserve_out(&mut other, 1, PREEMPT_AND_ABORT, [0xb1, 0xa1]);
     other.good(tag).expect("preempted");
-    let tag = other.write(1, 0, &[0xbb; 65536]).expect("sent");
-    other.good(tag).expect("a write");
-    expect_end_without_news(&mut reading);
-    target.faults(0).clear();
-    target.drain();
+    expect_fenced(&target, &mut reading, &mut other);
 }
 
 /// SPC-2: a reset ends a RESERVE, and with it the right of the nexus that held it.
@@ -143,11 +148,7 @@ fn who_loses_a_reserve_to_a_reset_reads_nothing_that_is_written_afterwards() {
     expect_attention(&mut other, 1, BUS_DEVICE_RESET);
     let tag = other.command(&reserve, &[]).expect("sent");
     other.good(tag).expect("reserved");
-    let tag = other.write(1, 0, &[0xbb; 65536]).expect("sent");
-    other.good(tag).expect("a write");
-    expect_end_without_news(&mut reading);
-    target.faults(0).clear();
-    target.drain();
+    expect_fenced(&target, &mut reading, &mut other);
 }
 
 /// Who loses no right by a reset has its answers, slow as it may be.
