@@ -543,37 +543,48 @@ pub(crate) struct Turn {
     pub(crate) losses: Option<Losses>,
 }
 
-/// What losses make of TCP's windows in the long run (Mathis and others, 1997), which takes many of them.
+/// What losses make of Reno's windows in the long run, which takes many of them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Losses {
-    /// Twice what is under way of all connections on average, in bytes.
+    /// Twice what is under way of all connections on average, in bytes; without a round trip nothing has to grow.
     window_bytes: u64,
     /// From one to the next on a connection, in seconds.
     apart_s: f64,
-    /// The same on all of them together.
-    any_apart_s: f64,
+    connections: u64,
 }
 
 impl Losses {
     /// Nothing of a line that loses none.
     fn of(link: &Link, connections: u64) -> Option<Self> {
         let shape = if link.up.loss.mean() >= link.down.loss.mean() { &link.up } else { &link.down };
-        let loss = Some(shape.loss.mean()).filter(|loss| *loss > 0.0)?;
+        let driven = Driven { link, congestion_control: "reno" };
+        let path = model::path(driven, shape, link.round_trip(), None);
+        let events = Some(path.loss / path.losses_together.max(1.0)).filter(|events| *events > 0.0)?;
+        let limit = path.loss_limit();
         // Far below what a double holds exactly.
         let number = connections.max(1) as f64;
-        let round_trip_s = link.round_trip().as_secs_f64();
-        let by_windows_s = round_trip_s / (1.5 * loss).sqrt();
-        let of_line_s = shape.rate.map_or(0.0, |rate| SEGMENT_BYTES * 8.0 / rate.bits_per_s() as f64 / loss);
+        let of_line = path.payload_bytes_per_s().map(|line| line / number);
+        let bytes_per_s = limit.into_iter().chain(of_line).fold(f64::INFINITY, f64::min);
+        let window = |limit: f64| (2.0 * limit * link.round_trip().as_secs_f64() * number) as u64;
         Some(Self {
-            window_bytes: ((6.0 / loss).sqrt() * SEGMENT_BYTES * number) as u64,
-            apart_s: by_windows_s.max(of_line_s * number),
-            any_apart_s: (by_windows_s / number).max(of_line_s),
+            window_bytes: limit.map_or(u64::MAX, window),
+            apart_s: SEGMENT_BYTES / events / bytes_per_s,
+            connections: connections.max(1),
         })
     }
 
-    /// As long as so many take, but no longer than that.
-    fn time(apart_s: f64, count: f64, most: Duration) -> Duration {
-        Duration::try_from_secs_f64(apart_s * count).map_or(most, |time| time.min(most))
+    /// As long as so many take on each connection.
+    fn settling(self, count: f64) -> Duration {
+        Self::time(self.apart_s * count, SETTLING_MAX)
+    }
+
+    /// As long as so many take on all connections together.
+    fn telling(self, count: f64) -> Duration {
+        Self::time(self.apart_s * count / self.connections as f64, TELLING_MAX)
+    }
+
+    fn time(seconds: f64, most: Duration) -> Duration {
+        Duration::try_from_secs_f64(seconds).map_or(most, |time| time.min(most))
     }
 }
 
@@ -597,12 +608,8 @@ impl Duty {
             Self { warm_up: ms(200) + growth * round_trips, time, patience, seed, is_quick }
         } else {
             let (warm_up, time) = (ms(500) + growth * 4, ms(2500) + round_trip * 40);
-            let [settling, telling] = losses.map_or([Duration::ZERO; 2], |losses| {
-                [
-                    Losses::time(losses.apart_s, LOSSES_TO_SETTLE, SETTLING_MAX),
-                    Losses::time(losses.any_apart_s, LOSSES_TO_TELL, TELLING_MAX),
-                ]
-            });
+            let settling = losses.map_or(Duration::ZERO, |losses| losses.settling(LOSSES_TO_SETTLE));
+            let telling = losses.map_or(Duration::ZERO, |losses| losses.telling(LOSSES_TO_TELL));
             Self { warm_up: warm_up.max(settling), time: time.max(telling), patience, seed, is_quick }
         }
     }
@@ -760,8 +767,11 @@ mod tests {
         // One comes in 408 ms: 50 / sqrt(1.5 %).
         assert_eq!(of("oc3-50,loss=1%", false), (2449, 20_412));
         assert_eq!(of("oc3-50,loss=0.001%", false), (20_000, 60_000), "nobody waits for all of them");
-        // A full line loses one of 1000 segments of 75 us.
-        assert_eq!(of("oc3-0,loss=0.1%", false).1, 3736);
+        // A full line loses one of 1000 segments of 77 us, with all headers.
+        assert_eq!(of("oc3-0,loss=0.1%", false).1, 3870);
+        // Of a burst that is lost together a window learns once.
+        let bursts = of("oc3-50,loss=0.1%/20%/100%", false).1;
+        assert!(bursts > of("oc3-50,loss=0.5%", false).1, "{bursts}");
         assert!(of("oc3-50", false).1 < 5000 && of("oc3-50,loss=1%", true).1 < 2000);
     }
 
@@ -769,7 +779,10 @@ mod tests {
     fn of_several_connections_each_has_losses_of_its_own() {
         let link: Link = "oc3-50,loss=1%".parse().expect("a link");
         let [one, four] = [1, 4].map(|connections| Losses::of(&link, connections).expect("losses"));
-        assert_eq!((one.apart_s, one.any_apart_s), (four.apart_s, four.any_apart_s * 4.0));
-        assert!(one.window_bytes * 4 <= four.window_bytes);
+        let settling = [one, four].map(|losses| losses.settling(6.0).as_micros());
+        let telling = [one, four].map(|losses| losses.telling(6.0).as_micros());
+        assert_eq!(settling[0], settling[1]);
+        assert!(telling[0].abs_diff(telling[1] * 4) <= 4, "rounded: {telling:?}");
+        assert!(four.window_bytes.abs_diff(one.window_bytes * 4) < 4);
     }
 }
