@@ -9,9 +9,9 @@ use anyhow::Result;
 
 use super::generator::Workload;
 use super::report::{Bar, Figure, Row, Section, Unit};
-use super::sample::{Samples, interleave, interleave_warm};
+use super::sample::{Run, Samples, interleave_turns};
 use super::stream::Stream;
-use super::targets::{Floor, Target, rates};
+use super::targets::{Floor, Target};
 use super::{Findings, Stand};
 
 /// What stands under the tables.
@@ -111,14 +111,6 @@ impl Yardsticks {
     }
 }
 
-/// What one run gave.
-#[derive(Debug, Clone, Copy)]
-struct Run {
-    /// Operations, or of large blocks bytes, a second.
-    rate: f64,
-    processor_us: Option<f64>,
-}
-
 fn compare(stand: &Stand<'_>, title: &str, lunette: &Target, yardsticks: &Yardsticks) -> Result<Section> {
     let mut workloads = rows();
     workloads.retain(|workload| stand.wants(&row_title(workload)));
@@ -140,15 +132,11 @@ fn compare(stand: &Stand<'_>, title: &str, lunette: &Target, yardsticks: &Yardst
             _ => yardsticks.loops.iter().find(|(found, _)| *found == side).map(|(_, target)| target),
         };
         let Some(target) = target else { return Ok(None) };
-        let sample = target.load(stand, workload, stand.until())?;
-        let rate = rates(std::slice::from_ref(&sample), workload.block_bytes)[0];
-        Ok(Some(Run { rate, processor_us: sample.processor_us }))
+        Ok(Some(target.load(stand, workload, stand.turn())?.run(workload.block_bytes)))
     };
-    let runs = interleave_warm(stand.rounds(), workloads.len(), SIDES.len(), run)?;
+    let runs = interleave_turns(stand.rounds(), stand.turns(), workloads.len(), SIDES.len(), run)?;
     let mut section = Section::new(title);
     for (workload, sides) in workloads.iter().zip(runs) {
-        let sides: Vec<Vec<Run>> =
-            sides.into_iter().map(|runs| runs.into_iter().flatten().collect()).collect();
         section.rows.push(row(workload, &sides));
     }
     Ok(section)
@@ -169,8 +157,8 @@ fn row_title(workload: &Workload) -> String {
 fn row(workload: &Workload, sides: &[Vec<Run>]) -> Row {
     let unit = Unit::of_rate(workload.block_bytes);
     let of = |side: Side| sides.get(side as usize).map(Vec::as_slice).unwrap_or_default();
-    let rates = |side: Side| -> Vec<f64> { of(side).iter().map(|run| run.rate).collect() };
-    let processor = |side: Side| -> Vec<f64> { of(side).iter().filter_map(|run| run.processor_us).collect() };
+    let rates = |side: Side| Run::rates(of(side));
+    let processor = |side: Side| Run::processor_us(of(side));
     let is_small_read =
         workload.read_percent == 100 && workload.block_bytes == 4 * KIB && workload.depth == 32;
     let rate = |name: &str, side: Side| Figure::new(name, unit, Samples::of(rates(side)));
@@ -213,20 +201,19 @@ fn digests(stand: &Stand<'_>, store: &str, lunette: &Target) -> Result<Section> 
     .map(Workload::taken)
     .filter(|workload| stand.wants(&format!("digests {}", workload.title())))
     .collect();
-    let samples = interleave(stand.rounds(), plain.len(), 3, |row, side| {
+    let runs = interleave_turns(stand.rounds(), stand.turns(), plain.len(), 3, |row, side| {
         let workload = match side {
             0 => Workload { takes: false, ..plain[row].clone() },
             1 => plain[row].clone(),
             _ => Workload { digests: true, ..plain[row].clone() },
         };
-        lunette.load(stand, &workload, stand.until())
+        Ok(Some(lunette.load(stand, &workload, stand.turn())?.run(workload.block_bytes)))
     })?;
     let mut section = Section::new(format!("Header and data digests, {store}"));
-    for (workload, sides) in plain.iter().zip(samples) {
-        let block_bytes = workload.block_bytes;
-        let unit = Unit::of_rate(block_bytes);
+    for (workload, sides) in plain.iter().zip(runs) {
+        let unit = Unit::of_rate(workload.block_bytes);
         let bar = if unit == Unit::PerSecond { DIGESTS_SMALL_BAR } else { DIGESTS_LARGE_BAR };
-        let [thrown, taken, digested] = [0, 1, 2].map(|side| rates(&sides[side], block_bytes));
+        let [thrown, taken, digested] = [0, 1, 2].map(|side| Run::rates(&sides[side]));
         let ratio = Figure::ratio("CRC32C / none", &digested, &taken);
         section.rows.push(Row::new(
             workload.title(),

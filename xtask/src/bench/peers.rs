@@ -8,7 +8,7 @@ use clap::Args;
 use super::generator::Workload;
 use super::report::{Bar, Figure, Row, Section, Unit};
 use super::sample::{Samples, interleave};
-use super::targets::{PEER_PREFIX, Sample, Target, processor_us};
+use super::targets::{PEER_PREFIX, Target};
 use super::{Findings, Stand, tools};
 
 /// What stands under the tables.
@@ -39,11 +39,12 @@ enum Job {
     Load(Workload),
 }
 
-/// What one run gave: operations a second, and what more is known.
+/// What one run gave.
 #[derive(Debug, Clone)]
 struct Run {
     operations_per_s: f64,
-    sample: Option<Sample>,
+    /// The target's, for each operation.
+    processor_us: Option<f64>,
 }
 
 impl Job {
@@ -83,11 +84,12 @@ impl Job {
         let _awake = target.awake();
         match self {
             Self::Tool(row) => {
-                row.run(target.url(), count).map(|rate| Run { operations_per_s: rate, sample: None })
+                row.run(target.url(), count).map(|rate| Run { operations_per_s: rate, processor_us: None })
             }
             Self::Load(workload) => {
                 let sample = target.load(stand, workload, stand.until())?;
-                Ok(Run { operations_per_s: sample.measured.operations_per_s, sample: Some(sample) })
+                let operations_per_s = sample.measured.operations_per_s;
+                Ok(Run { operations_per_s, processor_us: sample.processor_us })
             }
         }
     }
@@ -253,10 +255,7 @@ fn rates_row(job: &Job, names: &[&str], sides: &[Vec<Run>]) -> Row {
 }
 
 fn processor_row(workload: &Workload, names: &[&str], sides: &[Vec<Run>]) -> Row {
-    let spent = |runs: &Vec<Run>| {
-        let samples: Vec<Sample> = runs.iter().filter_map(|run| run.sample.clone()).collect();
-        processor_us(&samples)
-    };
+    let spent = |runs: &Vec<Run>| runs.iter().filter_map(|run| run.processor_us).collect();
     let values: Vec<Vec<f64>> = sides.iter().map(spent).collect();
     let mut figures: Vec<Option<Figure>> = names
         .iter()
@@ -294,7 +293,7 @@ mod tests {
 
     #[test]
     fn a_row_names_every_side_and_every_ratio() {
-        let run = |operations_per_s| Run { operations_per_s, sample: None };
+        let run = |operations_per_s| Run { operations_per_s, processor_us: None };
         let job = Job::Load(Workload::read(4 * KIB, 1));
         let row = rates_row(&job, &["Lunette", "tgtd", "istgt"], &[vec![run(30.0)], vec![run(10.0)], vec![]]);
         let cells: Vec<String> = row.figures.iter().map(ToString::to_string).collect();

@@ -60,7 +60,49 @@ pub(crate) fn interleave<T>(
     Ok(results)
 }
 
-/// The same after every side of every row has run once for nothing: whatever is slow only at first is over then.
+/// What one side gave: what it did, and what that took of its processors.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Run {
+    /// Operations, or of large blocks bytes, a second.
+    pub(crate) rate: f64,
+    /// For each operation, where it is known.
+    pub(crate) processor_us: Option<f64>,
+}
+
+impl Run {
+    pub(crate) fn rates(runs: &[Self]) -> Vec<f64> {
+        runs.iter().map(|run| run.rate).collect()
+    }
+
+    pub(crate) fn processor_us(runs: &[Self]) -> Vec<f64> {
+        runs.iter().filter_map(|run| run.processor_us).collect()
+    }
+
+    /// Several that took equally long, as one; nothing of nothing.
+    pub(crate) fn together(runs: &[Self]) -> Option<Self> {
+        let rates: f64 = runs.iter().map(|run| run.rate).sum();
+        let spent: Option<f64> = runs.iter().map(|run| Some(run.processor_us? * run.rate)).sum();
+        let processor_us = spent.filter(|_| rates > 0.0).map(|spent| spent / rates);
+        (!runs.is_empty()).then(|| Self { rate: rates / runs.len() as f64, processor_us })
+    }
+}
+
+/// Like [`interleave_warm`] in so many times the rounds, of which `turns` in a row count as one: whose mood is short meets all sides of
+/// a round alike. A side that does not run in a row (`None`) has no rounds there.
+pub(crate) fn interleave_turns(
+    rounds: usize,
+    turns: usize,
+    rows: usize,
+    sides: usize,
+    run: impl FnMut(usize, usize) -> Result<Option<Run>>,
+) -> Result<Vec<Vec<Vec<Run>>>> {
+    let results = interleave_warm(rounds * turns, rows, sides, run)?;
+    let together = |runs: &[Option<Run>]| Run::together(&runs.iter().copied().flatten().collect::<Vec<Run>>());
+    let rounds = |runs: Vec<Option<Run>>| runs.chunks(turns.max(1)).filter_map(together).collect();
+    Ok(results.into_iter().map(|sides| sides.into_iter().map(rounds).collect()).collect())
+}
+
+/// [`interleave`] after every side of every row has run once for nothing: whatever is slow only at first is over then.
 pub(crate) fn interleave_warm<T>(
     rounds: usize,
     rows: usize,
@@ -106,6 +148,25 @@ mod tests {
         });
         assert_eq!(order, [0, 1, 2, 1, 2, 0, 2, 0, 1]);
         assert_eq!(results.expect("no error"), [[[0, 0, 0], [1, 1, 1], [2, 2, 2]]]);
+    }
+
+    #[test]
+    fn turns_of_a_round_are_one() {
+        let run = |rate, processor_us| Run { rate, processor_us: Some(processor_us) };
+        let mut turn = 0.0;
+        // One side alone; the first is to warm up.
+        let results = interleave_turns(2, 2, 1, 2, |_, side| {
+            turn += f64::from(u8::from(side == 0));
+            Ok((side == 0).then(|| run(10.0 * turn, 1.0 + turn)))
+        });
+        let sides = results.expect("no error").remove(0);
+        let rates: Vec<f64> = sides[0].iter().map(|run| run.rate).collect();
+        assert_eq!((rates, sides[1].len()), (vec![25.0, 45.0], 0));
+        let spent = Run::together(&[run(10.0, 4.0), run(30.0, 8.0)]).and_then(|run| run.processor_us);
+        assert!(spent.is_some_and(|spent| (spent - 7.0).abs() < 1e-9), "by operations: {spent:?}");
+        let unknown = Run { rate: 1.0, processor_us: None };
+        assert!(Run::together(&[unknown, run(1.0, 1.0)]).is_some_and(|run| run.processor_us.is_none()));
+        assert!(Run::together(&[]).is_none());
     }
 
     #[test]

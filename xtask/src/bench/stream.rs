@@ -53,7 +53,7 @@ impl Stream {
         }
         let mut command = Command::new(stand.generator().program());
         command.args(["stream", "read", &self.portal, "--depth", &depth.to_string()]);
-        command.args(["--seconds", &stand.seconds().to_string()]);
+        command.args(["--seconds", &stand.turn_seconds().to_string()]);
         let before = processor_time(self.server.pid());
         let finished = run(&mut command, TOOL_LIMIT)?;
         let spent_ns =

@@ -16,6 +16,7 @@ use super::Stand;
 use super::generator::{Measured, Until, Workload};
 use super::host::version;
 use super::report::Unit;
+use super::sample::Run;
 
 /// URLs of targets that somebody else started: `LUNETTE_BENCH_PEER_SPDK=iscsi://...`, and with `_PID` behind it the
 /// process id, for its processor time and so that it is halted while others are measured; with `_VERSION`, what the
@@ -130,6 +131,17 @@ pub(crate) struct Sample {
     pub(crate) measured: Measured,
     /// The target's processor time for each operation, in microseconds.
     pub(crate) processor_us: Option<f64>,
+}
+
+impl Sample {
+    /// As a table has it whose operations move so many bytes.
+    pub(crate) fn run(&self, block_bytes: u64) -> Run {
+        let rate = match Unit::of_rate(block_bytes) {
+            Unit::PerSecond => self.measured.operations_per_s,
+            _ => self.measured.bytes_per_s,
+        };
+        Run { rate, processor_us: self.processor_us }
+    }
 }
 
 impl Target {
@@ -314,18 +326,6 @@ pub(crate) fn processor_time(pid: u32) -> Option<ProcessorTime> {
     let ticks = read_stat_ticks(&std::fs::read_to_string(process.join("stat")).ok()?)?;
     let process_ns = ticks.saturating_mul(tick_ns());
     Some(ProcessorTime { threads_ns, process_ns })
-}
-
-/// Operations (or for large blocks bytes) a second of each sample.
-pub(crate) fn rates(samples: &[Sample], block_bytes: u64) -> Vec<f64> {
-    let small = Unit::of_rate(block_bytes) == Unit::PerSecond;
-    let rate =
-        |sample: &Sample| if small { sample.measured.operations_per_s } else { sample.measured.bytes_per_s };
-    samples.iter().map(rate).collect()
-}
-
-pub(crate) fn processor_us(samples: &[Sample]) -> Vec<f64> {
-    samples.iter().filter_map(|sample| sample.processor_us).collect()
 }
 
 fn foreign(variables: &[(String, String)]) -> Vec<Target> {

@@ -11,8 +11,8 @@ use rustix::time::{ClockId, clock_gettime};
 use super::super::generator::Workload;
 use super::super::own::{self, Paced};
 use super::super::report::{Bar, Figure, Row, Section, Unit};
-use super::super::sample::{Samples, interleave_warm};
-use super::super::targets::{Floor, Target, processor_us, rates};
+use super::super::sample::{Run, Samples, interleave_turns, interleave_warm};
+use super::super::targets::{Floor, Target};
 use super::super::{Findings, Stand};
 use super::KIB;
 
@@ -97,14 +97,15 @@ pub(super) fn queues(stand: &Stand<'_>, _: &mut Findings) -> Result<Section> {
     ];
     let adaptive = Target::lunette(stand, "mem:256M")?;
     let asleep = Target::lunette_with(stand, "mem:256M", &["--poll=never"])?;
-    let samples = interleave_warm(stand.rounds(), workloads.len(), 2, |row, side| {
-        [&adaptive, &asleep][side].load(stand, &workloads[row], stand.until())
+    let samples = interleave_turns(stand.rounds(), stand.turns(), workloads.len(), 2, |row, side| {
+        let workload = &workloads[row];
+        Ok(Some([&adaptive, &asleep][side].load(stand, workload, stand.turn())?.run(workload.block_bytes)))
     })?;
     let mut section = Section::new("Queues, one session, memory");
     for (workload, sides) in workloads.iter().zip(&samples) {
         let [adaptive, asleep] = &sides[..] else { anyhow::bail!("two sides") };
-        let [adaptive_rates, asleep_rates] = [adaptive, asleep].map(|runs| rates(runs, workload.block_bytes));
-        let [adaptive_us, asleep_us] = [adaptive, asleep].map(|runs| processor_us(runs));
+        let [adaptive_rates, asleep_rates] = [adaptive, asleep].map(|runs| Run::rates(runs));
+        let [adaptive_us, asleep_us] = [adaptive, asleep].map(|runs| Run::processor_us(runs));
         let rate = |column: &str, rates: &[f64]| {
             Figure::new(column, Unit::of_rate(workload.block_bytes), Samples::of(rates.to_vec()))
         };

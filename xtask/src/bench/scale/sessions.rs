@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use super::super::generator::Workload;
 use super::super::report::{Bar, Figure, Row, Section, Unit};
-use super::super::sample::{Samples, interleave};
+use super::super::sample::{Run, Samples, interleave, interleave_turns};
 use super::super::targets::{Floor, Target};
 use super::super::{Findings, Stand, own};
 use super::KIB;
@@ -72,18 +72,20 @@ pub(super) fn connections(stand: &Stand<'_>, _: &mut Findings) -> Result<Section
     // Nothing: Lunette's own initiator, at Lunette.
     let of_generator = [Some(&target), Some(&floor), None];
     let sides: Vec<_> = of_generator.iter().flat_map(|of| [(*of, 1), (*of, CONNECTIONS)]).collect();
-    let samples = interleave(stand.rounds(), workloads.len(), sides.len(), |row, side| {
+    let samples = interleave_turns(stand.rounds(), stand.turns(), workloads.len(), sides.len(), |row, side| {
         let (of_generator, connections) = sides[side];
         let workload = Workload { connections, ..workloads[row].clone() };
-        let operations_per_s = match of_generator {
-            Some(target) => target.load(stand, &workload, stand.until())?.measured.operations_per_s,
-            None => own::load(stand.lunette(), target.url(), &workload, stand.seconds())?.operations_per_s,
+        let Some(of_generator) = of_generator else {
+            let own = own::load(stand.lunette(), target.url(), &workload, stand.turn_seconds())?;
+            let is_small = Unit::of_rate(workload.block_bytes) == Unit::PerSecond;
+            let rate = own.operations_per_s * if is_small { 1.0 } else { workload.block_bytes as f64 };
+            return Ok(Some(Run { rate, processor_us: None }));
         };
-        let is_small = Unit::of_rate(workload.block_bytes) == Unit::PerSecond;
-        Ok(operations_per_s * if is_small { 1.0 } else { workload.block_bytes as f64 })
+        Ok(Some(of_generator.load(stand, &workload, stand.turn())?.run(workload.block_bytes)))
     })?;
     let mut section = Section::new("Connections of one session");
-    for (workload, rates) in workloads.iter().zip(samples) {
+    for (workload, runs) in workloads.iter().zip(samples) {
+        let rates: Vec<Vec<f64>> = runs.iter().map(|runs| Run::rates(runs)).collect();
         let unit = Unit::of_rate(workload.block_bytes);
         let figure = |name: String, side: usize| Figure::new(name, unit, Samples::of(rates[side].clone()));
         let ratio = |name: &str, side: usize| Figure::ratio(name, &rates[side + 1], &rates[side]);
