@@ -97,7 +97,8 @@ pub(crate) fn interleave_turns(
     run: impl FnMut(usize, usize) -> Result<Option<Run>>,
 ) -> Result<Vec<Vec<Vec<Run>>>> {
     let results = interleave_warm(rounds * turns, rows, sides, run)?;
-    let together = |runs: &[Option<Run>]| Run::together(&runs.iter().copied().flatten().collect::<Vec<Run>>());
+    let together =
+        |runs: &[Option<Run>]| Run::together(&runs.iter().copied().flatten().collect::<Vec<Run>>());
     let rounds = |runs: Vec<Option<Run>>| runs.chunks(turns.max(1)).filter_map(together).collect();
     Ok(results.into_iter().map(|sides| sides.into_iter().map(rounds).collect()).collect())
 }

@@ -72,17 +72,18 @@ pub(super) fn connections(stand: &Stand<'_>, _: &mut Findings) -> Result<Section
     // Nothing: Lunette's own initiator, at Lunette.
     let of_generator = [Some(&target), Some(&floor), None];
     let sides: Vec<_> = of_generator.iter().flat_map(|of| [(*of, 1), (*of, CONNECTIONS)]).collect();
-    let samples = interleave_turns(stand.rounds(), stand.turns(), workloads.len(), sides.len(), |row, side| {
-        let (of_generator, connections) = sides[side];
-        let workload = Workload { connections, ..workloads[row].clone() };
-        let Some(of_generator) = of_generator else {
-            let own = own::load(stand.lunette(), target.url(), &workload, stand.turn_seconds())?;
-            let is_small = Unit::of_rate(workload.block_bytes) == Unit::PerSecond;
-            let rate = own.operations_per_s * if is_small { 1.0 } else { workload.block_bytes as f64 };
-            return Ok(Some(Run { rate, processor_us: None }));
-        };
-        Ok(Some(of_generator.load(stand, &workload, stand.turn())?.run(workload.block_bytes)))
-    })?;
+    let samples =
+        interleave_turns(stand.rounds(), stand.turns(), workloads.len(), sides.len(), |row, side| {
+            let (of_generator, connections) = sides[side];
+            let workload = Workload { connections, ..workloads[row].clone() };
+            let Some(of_generator) = of_generator else {
+                let own = own::load(stand.lunette(), target.url(), &workload, stand.turn_seconds())?;
+                let is_small = Unit::of_rate(workload.block_bytes) == Unit::PerSecond;
+                let rate = own.operations_per_s * if is_small { 1.0 } else { workload.block_bytes as f64 };
+                return Ok(Some(Run { rate, processor_us: None }));
+            };
+            Ok(Some(of_generator.load(stand, &workload, stand.turn())?.run(workload.block_bytes)))
+        })?;
     let mut section = Section::new("Connections of one session");
     for (workload, runs) in workloads.iter().zip(samples) {
         let rates: Vec<Vec<f64>> = runs.iter().map(|runs| Run::rates(runs)).collect();
