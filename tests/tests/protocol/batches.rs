@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::thread;
 
+use lunette_target::config::LunFlag;
 use lunette_tests::in_process::InProcess;
 use lunette_tests::initiator::LoginOptions;
 use lunette_tests::random::{Random, fresh_seed};
@@ -14,7 +15,7 @@ use lunette_wire::initiator::{NopOut, ScsiCommand};
 use lunette_wire::target::Residual;
 use lunette_wire::{DataSn, InitiatorPdu, InitiatorTaskTag, TargetPdu, TargetTransferTag};
 
-use crate::{CHECK_CONDITION, DISK, expect_on_disk, pattern};
+use crate::{CHECK_CONDITION, DISK, pattern};
 
 const BATCHES: usize = 30;
 const COMMANDS_MAX: u64 = 60;
@@ -123,12 +124,12 @@ impl Batch<'_> {
 }
 
 /// One request of any kind, with what must become of it.
-fn add(batch: &mut Batch<'_>, random: &mut Random, disk: &mut [u8]) {
+fn add(batch: &mut Batch<'_>, lun: u8, random: &mut Random, disk: &mut [u8]) {
     let first = random.below(SPAN_BLOCKS as u64) as usize;
     let longest = if random.below(12) == 0 { 3 * SHORT_BLOCKS_MAX } else { SHORT_BLOCKS_MAX };
     let blocks = 1 + random.below(longest) as usize;
     let (start, length) = (first * BLOCK_BYTES, blocks * BLOCK_BYTES);
-    let command = read(0, first as u64, blocks as u32);
+    let command = read(lun, first as u64, blocks as u32);
     match random.below(16) {
         0..=7 if batch.uses(first..first + blocks, Use::Read) => {
             let data = disk[start..start + length].to_vec();
@@ -141,7 +142,7 @@ fn add(batch: &mut Batch<'_>, random: &mut Random, disk: &mut [u8]) {
             let command = ScsiCommand { expected_data_transfer_length: wanted as u32, ..command };
             batch.command(&command, &[], Expected::Data(disk[start..start + wanted].to_vec(), residual));
         }
-        9 => batch.command(&read(0, DISK_BLOCKS - 1, 2), &[], Expected::Refused),
+        9 => batch.command(&read(lun, DISK_BLOCKS - 1, 2), &[], Expected::Refused),
         // A READ whose initiator says that it writes: what it sends is not wanted, and nothing is sent to it.
         15 => {
             let command = ScsiCommand { read: false, write: true, ..command };
@@ -152,7 +153,7 @@ fn add(batch: &mut Batch<'_>, random: &mut Random, disk: &mut [u8]) {
             let salt = random.next() as u8;
             let data: Vec<u8> = pattern(length).iter().map(|byte| byte ^ salt).collect();
             disk[start..start + length].copy_from_slice(&data);
-            batch.command(&write(0, first as u64, length), &data, Expected::Good);
+            batch.command(&write(lun, first as u64, length), &data, Expected::Good);
         }
         _ => {}
     }
@@ -161,7 +162,22 @@ fn add(batch: &mut Batch<'_>, random: &mut Random, disk: &mut [u8]) {
 /// RFC 7143: 4.2.2.1, 4.2.2.3, 11.4.5, 11.7, 11.7.3.
 #[test]
 fn whatever_comes_together_is_answered_one_by_one() {
-    let target = InProcess::start(&[DISK]);
+    answers_one_by_one(&InProcess::start(&[DISK]), 0);
+}
+
+/// The same of a store that lends what is read of it (docs/decisions/0011).
+#[test]
+fn whatever_comes_together_for_memory_is_answered_one_by_one() {
+    let unit = format!("1=mem:{}", DISK_BLOCKS as usize * BLOCK_BYTES).parse();
+    let unit = unit.map(|flag| LunFlag::number_all(vec![flag]).expect("a free number"));
+    // Without a fault layer, which would look at what is read.
+    let target = InProcess::start_with(&[DISK], |config| {
+        config.targets[0].units.extend(unit.expect("a good flag"));
+    });
+    answers_one_by_one(&target, 1);
+}
+
+fn answers_one_by_one(target: &InProcess, lun: u8) {
     let seed = fresh_seed();
     let mut random = Random::new(seed);
     let mut disk = vec![0; SPAN_BLOCKS * BLOCK_BYTES];
@@ -170,7 +186,7 @@ fn whatever_comes_together_is_answered_one_by_one() {
     {
         let keys = [("MaxRecvDataSegmentLength", segment), ("InitialR2T", "No")];
         let options = LoginOptions { digests: Digests { header, data }, ..target.options_with(1, &keys) };
-        let mut session = Raw::ready(target.portal(), &options, 0).expect("a login");
+        let mut session = Raw::ready(target.portal(), &options, lun).expect("a login");
         for index in 0..BATCHES {
             let what = format!("seed {seed}, digests {header} {data}, segments of {segment}, batch {index}");
             let mut batch = Batch {
@@ -180,11 +196,12 @@ fn whatever_comes_together_is_answered_one_by_one() {
                 uses: vec![Use::None; SPAN_BLOCKS],
             };
             for _ in 0..=random.below(COMMANDS_MAX) {
-                add(&mut batch, &mut random, &mut disk);
+                add(&mut batch, lun, &mut random, &mut disk);
             }
             batch.run(&what);
         }
-        expect_on_disk(&mut session, 0, &disk);
+        let tag = session.read(lun, 0, SPAN_BLOCKS as u32).expect("sent");
+        assert!(session.data_in(tag).expect("a read").0 == disk, "seed {seed}");
         target.wait_for_its_buffers();
     }
 }

@@ -21,6 +21,11 @@ const LONG_BLOCKS: u32 = 2048;
 /// Of [`LONG_BLOCKS`] each: more than sockets hold, and few enough that the target goes on taking commands.
 const READS: usize = 24;
 
+/// The same of reads that are answered before the next command is looked at: as many as that, and what is left fits into the command
+/// window.
+const SHORT_BLOCKS: u32 = 63;
+const SHORT_READS: usize = 200;
+
 fn with(attribute: TaskAttribute, command: ScsiCommand) -> ScsiCommand {
     ScsiCommand { attribute, ..command }
 }
@@ -232,15 +237,18 @@ fn an_ordered_write_waits_for_reads_that_are_still_being_sent() {
             "this kernel cannot tell what its page cache has (Linux 6.5 can)",
         );
     }
-    ordered_write_behind_unsent_reads(&format!("1=file:{},write=back", path.display()));
+    ordered_write_behind_unsent_reads(&format!("1=file:{},write=back", path.display()), (READS, LONG_BLOCKS));
 }
 
 #[test]
 fn an_ordered_write_waits_for_reads_of_memory_that_are_still_being_sent() {
-    ordered_write_behind_unsent_reads(&format!("1=mem:{}", LONG_BLOCKS as usize * BLOCK_BYTES));
+    let unit = format!("1=mem:{}", LONG_BLOCKS as usize * BLOCK_BYTES);
+    for reads in [(READS, LONG_BLOCKS), (SHORT_READS, SHORT_BLOCKS)] {
+        ordered_write_behind_unsent_reads(&unit, reads);
+    }
 }
 
-fn ordered_write_behind_unsent_reads(unit: &str) {
+fn ordered_write_behind_unsent_reads(unit: &str, (reads, blocks): (usize, u32)) {
     let unit = unit.parse().map(|flag| LunFlag::number_all(vec![flag]).expect("a free number"));
     // Without a fault layer, which would look at what is read.
     let target = InProcess::start_with(&[DISK], |config| {
@@ -252,7 +260,7 @@ fn ordered_write_behind_unsent_reads(unit: &str) {
     let mut writing = Raw::ready(target.portal(), &target.options(2), 1).expect("a login");
     // On loopback it would grow until it holds all.
     reading.connection().set_receive_buffer(65536).expect("a socket option");
-    let tags: Vec<_> = (0..READS).map(|_| reading.read(1, 0, LONG_BLOCKS).expect("sent")).collect();
+    let tags: Vec<_> = (0..reads).map(|_| reading.read(1, 0, blocks).expect("sent")).collect();
     // When the store was asked for this one, those before it are in the task set.
     target.hold(0, OperationKind::Read);
     let behind = reading.read(0, 0, 1).expect("sent");

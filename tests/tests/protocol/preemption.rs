@@ -69,9 +69,22 @@ fn two_that_abort_each_other_do_not_wait_for_ever() {
 const LONG_BLOCKS: u32 = 2048;
 const READS: usize = 24;
 
-/// A session with reads of unit 1 that have ended and whose data, all zeroes, it does not take, and one beside it; `before` them the first
-/// does something.
+/// The same of reads that are answered before the next command is looked at: as many as that, and what is left fits into the command
+/// window.
+const SHORT_BLOCKS: u32 = 63;
+const SHORT_READS: usize = 200;
+
+/// As [`unsent_reads_of`] long reads.
 fn unsent_reads(before: impl FnOnce(&mut Raw)) -> (InProcess, Vec<InitiatorTaskTag>, [Raw; 2]) {
+    unsent_reads_of((READS, LONG_BLOCKS), before)
+}
+
+/// A session with so many reads of unit 1 that have ended and whose data, all zeroes, it does not take, and one beside it; `before` them
+/// the first does something.
+fn unsent_reads_of(
+    (reads, blocks): (usize, u32),
+    before: impl FnOnce(&mut Raw),
+) -> (InProcess, Vec<InitiatorTaskTag>, [Raw; 2]) {
     let unit = format!("1=mem:{}", LONG_BLOCKS as usize * BLOCK_BYTES).parse();
     let unit = unit.map(|flag| LunFlag::number_all(vec![flag]).expect("a free number"));
     // Without a fault layer, which would look at what is read.
@@ -85,7 +98,7 @@ fn unsent_reads(before: impl FnOnce(&mut Raw)) -> (InProcess, Vec<InitiatorTaskT
     before(&mut reading);
     // On loopback it would grow until it holds all.
     reading.connection().set_receive_buffer(65536).expect("a socket option");
-    let tags = (0..READS).map(|_| reading.read(1, 0, LONG_BLOCKS).expect("sent")).collect();
+    let tags = (0..reads).map(|_| reading.read(1, 0, blocks).expect("sent")).collect();
     // When the store was asked for this one, those before it have ended.
     target.hold(0, OperationKind::Read);
     reading.read(0, 0, 1).expect("sent");
@@ -94,8 +107,8 @@ fn unsent_reads(before: impl FnOnce(&mut Raw)) -> (InProcess, Vec<InitiatorTaskT
 }
 
 /// The connection ends, and no data comes before that but zeroes, and not all of it.
-fn expect_end_without_news(reading: &mut Raw) {
-    let mut bytes_left = READS * LONG_BLOCKS as usize * BLOCK_BYTES;
+fn expect_end_without_news(reading: &mut Raw, (reads, blocks): (usize, u32)) {
+    let mut bytes_left = reads * blocks as usize * BLOCK_BYTES;
     while let Ok((pdu, data)) = reading.receive_any() {
         if matches!(pdu, TargetPdu::ScsiDataIn(_)) {
             assert!(data.iter().all(|byte| *byte == 0), "it has read what was written after it was fenced");
@@ -106,10 +119,10 @@ fn expect_end_without_news(reading: &mut Raw) {
 }
 
 /// The other one writes, and nothing of it is read by who has lost the right to.
-fn expect_fenced(target: &InProcess, reading: &mut Raw, other: &mut Raw) {
+fn expect_fenced(target: &InProcess, reads: (usize, u32), reading: &mut Raw, other: &mut Raw) {
     let tag = other.write(1, 0, &[0xbb; 65536]).expect("sent");
     other.good(tag).expect("a write");
-    expect_end_without_news(reading);
+    expect_end_without_news(reading, reads);
     target.faults(0).clear();
     target.drain();
 }
@@ -117,17 +130,19 @@ fn expect_fenced(target: &InProcess, reading: &mut Raw, other: &mut Raw) {
 /// SPC-4: a nexus that is preempted so reads nothing that is written afterwards, and keeps nobody waiting.
 #[test]
 fn who_is_preempted_reads_nothing_that_is_written_afterwards() {
-    let (target, _, [mut reading, mut other]) = unsent_reads(|reading| {
-        for (action, keys) in [(REGISTER_AND_IGNORE, [0, 0xa1]), (RESERVE, [0xa1, 0])] {
-            let tag = reserve_out(reading, 1, action, keys);
-            reading.good(tag).expect("registered, and reserved");
-        }
-    });
-    let tag = reserve_out(&mut other, 1, REGISTER_AND_IGNORE, [0, 0xb1]);
-    other.good(tag).expect("registered");
-    let tag = reserve_out(&mut other, 1, PREEMPT_AND_ABORT, [0xb1, 0xa1]);
-    other.good(tag).expect("preempted");
-    expect_fenced(&target, &mut reading, &mut other);
+    for reads in [(READS, LONG_BLOCKS), (SHORT_READS, SHORT_BLOCKS)] {
+        let (target, _, [mut reading, mut other]) = unsent_reads_of(reads, |reading| {
+            for (action, keys) in [(REGISTER_AND_IGNORE, [0, 0xa1]), (RESERVE, [0xa1, 0])] {
+                let tag = reserve_out(reading, 1, action, keys);
+                reading.good(tag).expect("registered, and reserved");
+            }
+        });
+        let tag = reserve_out(&mut other, 1, REGISTER_AND_IGNORE, [0, 0xb1]);
+        other.good(tag).expect("registered");
+        let tag = reserve_out(&mut other, 1, PREEMPT_AND_ABORT, [0xb1, 0xa1]);
+        other.good(tag).expect("preempted");
+        expect_fenced(&target, reads, &mut reading, &mut other);
+    }
 }
 
 /// SPC-2: a reset ends a RESERVE, and with it the right of the nexus that held it.
@@ -148,7 +163,7 @@ fn who_loses_a_reserve_to_a_reset_reads_nothing_that_is_written_afterwards() {
     expect_attention(&mut other, 1, BUS_DEVICE_RESET);
     let tag = other.command(&reserve, &[]).expect("sent");
     other.good(tag).expect("reserved");
-    expect_fenced(&target, &mut reading, &mut other);
+    expect_fenced(&target, (READS, LONG_BLOCKS), &mut reading, &mut other);
 }
 
 /// Who loses no right by a reset has its answers, slow as it may be.

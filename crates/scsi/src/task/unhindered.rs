@@ -2,7 +2,7 @@
 //!
 //! It is looked at by the rules of [`Task`], and has its place in the task set; what it does without is the state between two steps.
 
-use super::{Event, Next, Place, Task, Terms};
+use super::{Event, Next, Place, Task, Terms, Unsent};
 use crate::bytes::Cdb;
 use crate::commands::{self, Context, Transfer, Wanted};
 use crate::io::{Io, IoOutcome};
@@ -99,6 +99,12 @@ impl<'a> Unhindered<'a> {
         } else {
             Io::Read { offset_bytes, length_bytes, inspected: false }
         }
+    }
+
+    /// As [`Task::send_later`], where [`Task::may_send_later`] would allow that: to be asked once a read.
+    pub fn send_later(&self) -> Option<Unsent> {
+        let path = self.way.path;
+        path.unit.tasks().may_send_later().then(|| Unsent::of(path))
     }
 
     /// All of it has been read or written.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::Task;
 use crate::nexus::Nexus;
+use crate::paths::Path;
 use crate::task_set::Member;
 use crate::unit::LogicalUnit;
 
@@ -20,8 +21,7 @@ impl Task {
     pub fn send_later(&mut self, nexus: &Nexus) -> Option<Unsent> {
         let path = self.path.and_then(|index| nexus.path(index))?;
         self.sends_later = true;
-        path.unit.tasks().hold_unsent(&path.member);
-        Some(Unsent { unit: Arc::clone(&path.unit), member: Arc::clone(&path.member) })
+        Some(Unsent::of(path))
     }
 }
 
@@ -31,6 +31,14 @@ impl Task {
 pub struct Unsent {
     unit: Arc<LogicalUnit>,
     member: Arc<Member>,
+}
+
+impl Unsent {
+    /// Of a read by this path.
+    pub(super) fn of(path: &Path) -> Self {
+        path.unit.tasks().hold_unsent(&path.member);
+        Self { unit: Arc::clone(&path.unit), member: Arc::clone(&path.member) }
+    }
 }
 
 impl Drop for Unsent {

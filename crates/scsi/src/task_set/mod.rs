@@ -73,9 +73,9 @@ pub(crate) struct Member {
 struct Restraint(AtomicU32);
 
 impl Restraint {
-    /// So many times: half a minute of a fast unit's long reads, so that somebody who comes every few seconds, as a cluster's
-    /// heartbeat, finds none of it after the first time.
-    const TIMES: u32 = 1 << 20;
+    /// So many times: a quarter of a minute of the shortest reads that this is about, at the most that was seen of them, so that somebody
+    /// who comes every few seconds, as a cluster's heartbeat, finds none of it after the first time.
+    const TIMES: u32 = 1 << 22;
 
     fn begin(&self) {
         self.0.store(Self::TIMES, Ordering::Relaxed);

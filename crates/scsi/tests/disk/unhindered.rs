@@ -139,6 +139,23 @@ fn it_has_its_place_among_the_commands_of_its_unit() {
     assert!(is_unhindered(&pair.first, &READ));
 }
 
+/// What is sent after it has ended keeps ORDERED commands waiting, and is done without for a while then.
+#[test]
+fn what_is_sent_later_holds_up_who_is_ordered() {
+    let pair = Pair::new();
+    let (cdb, terms) = (padded(&READ), Terms::default());
+    let read = Unhindered::begin(way(&pair.first), &cdb, &terms).expect("nothing is there");
+    let unsent = read.send_later().expect("nobody would have to wait for it");
+    assert!(matches!(read.end(), Ended::Good));
+    let (mut ordered, next) = start(&pair.second, &WRITE, Attribute::Ordered, 7);
+    assert_eq!((next, pair.woken()), (Next::Wait, vec![]));
+    drop(unsent);
+    assert_eq!(pair.woken(), [7]);
+    ordered.abandon(&pair.second);
+    let read = Unhindered::begin(way(&pair.first), &cdb, &terms).expect("the ordered one is gone");
+    assert!(read.send_later().is_none(), "another one may come");
+}
+
 /// What ends while an auto contingent allegiance stands is answered when that is over (SAM-5, 5.9): a read is then to be done, a write has
 /// been.
 #[test]

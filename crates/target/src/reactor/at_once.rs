@@ -5,8 +5,10 @@
 //! its PDU: a task, a context, the way through an engine (docs/decisions/0041). A command that turns out to be of another kind
 //! goes the way of all: see `commands`.
 
-use lunette_block::Written;
-use lunette_iscsi::session;
+use std::sync::Arc;
+
+use lunette_block::{Volume, Written};
+use lunette_iscsi::session::{self, Payload};
 use lunette_scsi::{Ended, Io, Lun, Next, Task, Terms, Unhindered};
 use lunette_wire::initiator::ScsiCommand;
 use lunette_wire::{BHS_LENGTH, Bhs, Cid, LunField, Opcode};
@@ -16,6 +18,7 @@ use super::commands::store_tag;
 use super::connection::{Connection, Stage};
 use super::cut_through::SEGMENT_BYTES_MIN;
 use super::parts::Parts;
+use super::session::{Medium, Segment};
 use super::waiting::attribute;
 use crate::crowd::LOOK_EVERY;
 use crate::task_times::{SessionName, TaskName, Watch};
@@ -23,6 +26,9 @@ use crate::task_times::{SessionName, TaskName, Watch};
 /// Longer transfers take the long way: beside their bytes a task costs nothing, and reads are sent from the page cache there
 /// (docs/decisions/0011).
 const READ_AT_ONCE_BYTES_MAX: u32 = 32 << 10;
+
+/// A store lends reads from this length on: of less a copy costs less than what keeps the data's place until it is sent.
+const LENT_BYTES_MIN: u32 = 8 << 10;
 
 /// Writes up to this length lie whole in the scratch buffer: nothing is gained by keeping their data for later.
 const WRITTEN_AT_ONCE_BYTES_MAX: u32 = super::SCRATCH_BYTES as u32;
@@ -134,7 +140,11 @@ impl Reactor {
         // Commands that may follow this one.
         let others = (self.unparsed.bytes / BHS_LENGTH).min(usize::from(self.at_once_left) - 1);
         let Connection { transmitter, digests, .. } = connection;
-        let (is_done, tried) = if pdu.write {
+        let may_be_lent = pdu.read && length >= LENT_BYTES_MIN && !digests.data;
+        let lent = if may_be_lent { lend(volume, &command) } else { None };
+        let (is_done, tried) = if lent.is_some() {
+            (true, Tried::Nothing)
+        } else if pdu.write {
             match volume.write_at_once(command.offset_bytes(), data, command.stable()) {
                 Written::Done => (true, Tried::Stored),
                 Written::Unflushed => (false, Tried::Stored),
@@ -166,7 +176,7 @@ impl Reactor {
             }
         }
         // While this one is answered, what the next one needs comes from memory.
-        if let Some((offset, length)) = next {
+        if let Some((offset, length)) = next.filter(|_| lent.is_none()) {
             volume.expect(offset, length);
         }
         if let Some(watch) = watch {
@@ -181,13 +191,16 @@ impl Reactor {
             transmitter.withdraw();
             return AtOnce::Taken;
         };
-        if pdu.read {
-            let sent = length.min(pdu.expected_data_transfer_length);
+        let sent = length.min(pdu.expected_data_transfer_length);
+        if let Some(medium) = lent {
+            let payload = Payload::Buffer { data: Segment::Medium(medium), start: 0, length: sent };
+            transmitter.push(&bhs, payload, *digests);
+        } else if pdu.read {
             transmitter.close(&bhs, sent as usize, *digests);
         } else if others > 0 {
             connection.push_header(&bhs, &session.pool);
         } else {
-            transmitter.push(&bhs, session::Payload::None, *digests);
+            transmitter.push(&bhs, Payload::None, *digests);
         }
         if !std::mem::replace(&mut connection.is_dirty, true) {
             self.dirty.push(connection.token.index);
@@ -261,6 +274,12 @@ impl Reactor {
         }
         self.drive(index, id, next);
     }
+}
+
+/// The data of a read where it lies, if its store lends it.
+fn lend(volume: &Arc<Volume>, command: &Unhindered<'_>) -> Option<Medium> {
+    let range = volume.lendable(command.offset_bytes(), command.length_bytes())?;
+    Some(Medium::Lent { range, _held: Some(command.send_later()?) })
 }
 
 #[cfg(test)]
