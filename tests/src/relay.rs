@@ -2,8 +2,11 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size};
 
 /// A running relay; it ends with the test.
 #[derive(Debug)]
@@ -14,7 +17,12 @@ pub struct Relay {
     streams: Arc<Mutex<Vec<TcpStream>>>,
     is_closed: Arc<AtomicBool>,
     is_frozen: Arc<AtomicBool>,
+    /// Bytes a second that each direction of a connection carries; 0: whatever comes.
+    bytes_per_s: Arc<AtomicUsize>,
 }
+
+/// Who is slow takes so much at a time, and keeps little more.
+const SLOW_BYTES: usize = 16 << 10;
 
 impl Relay {
     /// Carries connections to this target.
@@ -32,6 +40,8 @@ impl Relay {
         let leads_to = Arc::clone(&target);
         let (kept, closed) = (Arc::clone(&streams), Arc::clone(&is_closed));
         let frozen = Arc::clone(&is_frozen);
+        let bytes_per_s = Arc::new(AtomicUsize::new(0));
+        let rate = Arc::clone(&bytes_per_s);
         std::thread::spawn(move || {
             for near in listener.incoming().map_while(Result::ok) {
                 if closed.load(Ordering::SeqCst) {
@@ -43,12 +53,25 @@ impl Relay {
                 kept.lock().expect("no panic").extend(ends);
                 let [near_too, far_too] =
                     [near.try_clone(), far.try_clone()].map(|end| end.expect("a descriptor"));
-                let (there, back) = (Arc::clone(&frozen), Arc::clone(&frozen));
-                std::thread::spawn(move || carry(near, far, &there));
-                std::thread::spawn(move || carry(far_too, near_too, &back));
+                for (from, to) in [(near, far), (far_too, near_too)] {
+                    let (frozen, rate) = (Arc::clone(&frozen), Arc::clone(&rate));
+                    std::thread::spawn(move || carry(from, to, &frozen, &rate));
+                }
             }
         });
-        Self { address, target, streams, is_closed, is_frozen }
+        Self { address, target, streams, is_closed, is_frozen, bytes_per_s }
+    }
+
+    /// Carries no more than this in each direction of each connection, those that there are as well: a slow line.
+    ///
+    /// # Panics
+    /// The system does not take the size of a buffer.
+    pub fn slow_down(&self, bytes_per_s: usize) {
+        self.bytes_per_s.store(bytes_per_s, Ordering::SeqCst);
+        for stream in self.streams.lock().expect("no panic").iter() {
+            set_socket_recv_buffer_size(stream, SLOW_BYTES).expect("a socket option");
+            set_socket_send_buffer_size(stream, SLOW_BYTES).expect("a socket option");
+        }
     }
 
     /// Cuts all connections that there are; new ones are carried again.
@@ -94,9 +117,15 @@ impl Relay {
     }
 }
 
-fn carry(mut from: TcpStream, mut to: TcpStream, is_frozen: &AtomicBool) {
+fn carry(mut from: TcpStream, mut to: TcpStream, is_frozen: &AtomicBool, bytes_per_s: &AtomicUsize) {
     let mut bytes = vec![0; 65536];
-    while let Ok(read @ 1..) = from.read(&mut bytes) {
+    loop {
+        let rate = bytes_per_s.load(Ordering::SeqCst);
+        let most = if rate > 0 { SLOW_BYTES } else { bytes.len() };
+        let Ok(read @ 1..) = from.read(&mut bytes[..most]) else { break };
+        if rate > 0 {
+            std::thread::sleep(Duration::from_secs_f64(read as f64 / rate as f64));
+        }
         if is_frozen.load(Ordering::SeqCst) {
             continue;
         }

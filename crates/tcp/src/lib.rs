@@ -1,4 +1,5 @@
-//! Connections within this machine are not paced (docs/decisions/0050).
+//! What Lunette asks of TCP: connections within this machine that are not paced (docs/decisions/0050), and what the kernel knows of a
+//! connection ([`Facts`]).
 //!
 //! BBR, which is the default of many hosts, finds out what a path carries and sends no faster. Where both ends are in one machine there
 //! is no path: what it finds is how the two programs have taken turns, and its timers cost more than what they time. Such connections
@@ -7,7 +8,7 @@
 //! A connection that was paced once stays so (Linux keeps `sk_pacing_status`), so this has to be settled before it is there: by who
 //! connects before that, by who listens on the listening socket, which those that it accepts take after.
 
-#![forbid(unsafe_code)]
+mod facts;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -15,6 +16,8 @@ use std::os::fd::AsFd;
 
 use rustix::net::sockopt::{set_tcp_congestion, tcp_congestion};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
+
+pub use facts::Facts;
 
 /// What every Linux has, lets every user choose, and does not pace.
 const UNPACED: &str = "reno";

@@ -19,5 +19,6 @@ mod overdue;
 mod recovery;
 mod resets;
 mod short_writes;
+mod slow_line;
 mod slower_way;
 mod watch;

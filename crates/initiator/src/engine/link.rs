@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use lunette_iscsi::initiator::session::{ConnectionId, LoggedIn, Logout, Loss, RoundTrip};
 use lunette_iscsi::parameters::ConnectionParameters;
+use lunette_tcp::Facts;
 use lunette_wire::Cid;
 use rustix::event::epoll;
 
@@ -42,6 +43,8 @@ pub(super) struct Link {
     is_blocked: bool,
     /// When the socket took something last.
     took_at: Duration,
+    /// What had come and gone when that was last looked at.
+    moved: Option<Facts>,
     /// The target wants this connection to be logged out by then.
     pub(super) leave_by: Option<Duration>,
 }
@@ -57,6 +60,17 @@ impl Link {
             round_trip_variation: None,
         };
         info.measured(round_trip)
+    }
+
+    /// Whether bytes have come since this was last asked, or gone while more of them wait to: the last ones may be acknowledged by a
+    /// machine whose target is dead.
+    fn has_moved(&mut self) -> bool {
+        let now = Facts::of(&self.socket);
+        let before = std::mem::replace(&mut self.moved, now);
+        before.zip(now).is_some_and(|(before, now)| {
+            now.received_bytes > before.received_bytes
+                || now.has_unacknowledged && now.acknowledged_bytes > before.acknowledged_bytes
+        })
     }
 
     /// Has the system forget what it still has to send, and reset the connection when it is closed.
@@ -102,6 +116,7 @@ impl Engine {
             transmitter: Transmitter::default(),
             is_blocked: false,
             took_at: Duration::ZERO,
+            moved: None,
             leave_by: None,
         });
         added.map_err(|error| Error::System { what: "an epoll registration", source: error.into() })
@@ -131,6 +146,15 @@ impl Engine {
     /// The same of all connections, which stay until they are closed.
     pub(super) fn silence_all_links(&self) {
         self.links.iter().for_each(Link::silence);
+    }
+
+    /// Has the session know which connections are slow, and not dead.
+    pub(super) fn look_for_progress(&mut self) {
+        for link in &mut self.links {
+            if link.has_moved() {
+                self.session.saw_progress(self.now, link.id);
+            }
+        }
     }
 
     /// Sends on all connections what can be sent. A full socket is tried again in each turn (see [`Engine::refill_at`]).

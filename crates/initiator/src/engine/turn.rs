@@ -48,6 +48,9 @@ impl Engine {
 
     pub(super) fn tick(&mut self) {
         if self.is_up() {
+            if self.session.next_deadline().is_some_and(|deadline| deadline <= self.now) {
+                self.look_for_progress();
+            }
             self.session.tick(self.now, &mut self.outbox);
             self.settle();
         }

@@ -118,6 +118,17 @@ impl Session {
         Some(usual.map_or(sooner, |usual| usual.min(sooner)))
     }
 
+    /// Notes that bytes move on a connection though no whole PDU comes: on a slow line a long one, or the way of a ping through what
+    /// is queued before it, takes longer than a dead target is given. Only while the target is asked whether it is there.
+    pub fn saw_progress(&mut self, now: Duration, id: ConnectionId) {
+        let is_full = self.requests.len() >= REQUESTS_MAX;
+        if let Some(connection) = self.connection_mut(id)
+            && (connection.keepalive.is_some() || is_full)
+        {
+            connection.heard_at = connection.heard_at.max(now);
+        }
+    }
+
     fn keep_alive(&mut self, now: Duration, id: ConnectionId, outbox: &mut Outbox) {
         let (interval, timeout) = (self.nop_interval(id), self.settings.nop_timeout);
         let Some(connection) = self.connection(id) else { return };

@@ -82,6 +82,24 @@ fn without_room_for_a_ping_silence_is_counted_and_the_clock_is_not_asked_again_a
     assert_eq!(world.outbox.events.last(), Some(&Event::SessionLost { loss: Loss::Silent(10_000) }));
 }
 
+/// What moved before it was asked may have moved long ago.
+#[test]
+fn bytes_that_move_put_off_the_end_and_not_the_question() {
+    let mut world = world();
+    let (interval, timeout) = (Settings::default().nop_interval.unwrap(), Settings::default().nop_timeout);
+    let asked = NOW + interval;
+    world.session.saw_progress(asked, world.id);
+    assert_eq!(world.session.next_deadline(), Some(asked));
+    world.tick(asked);
+    let due = asked + timeout;
+    assert_eq!(world.session.next_deadline(), Some(due));
+    world.session.saw_progress(due, world.id);
+    world.tick(due);
+    assert_eq!((&world.outbox.events[..], world.session.next_deadline()), (&[][..], Some(due + timeout)));
+    world.tick(due + timeout);
+    assert_eq!(world.outbox.events.last(), Some(&Event::SessionLost { loss: Loss::Silent(5_000) }));
+}
+
 #[test]
 fn a_time_to_wait_that_is_too_long_is_not_waited() {
     for (default_time2wait_s, is_over) in [(60, false), (61, true), (3600, true)] {

@@ -1,0 +1,63 @@
+//! Lines on which one PDU takes longer than a dead target is given.
+
+use std::time::{Duration, Instant};
+
+use lunette_initiator::{Engine, Options, Timing};
+use lunette_tests::engine::{execute, make_ready, options, pattern, read, write};
+use lunette_tests::in_process::InProcess;
+use lunette_tests::relay::Relay;
+
+/// Silence before a ping, and what its answer may take.
+const PATIENCE: Duration = Duration::from_millis(300);
+
+/// Half a megabyte takes two seconds.
+const BYTES_PER_S: usize = 256 << 10;
+const BLOCKS: u32 = 1024;
+
+fn connect(target: &InProcess, relay: &Relay) -> Engine {
+    let timing = Timing {
+        nop_interval: Some(PATIENCE),
+        nop_timeout: PATIENCE,
+        recovery: Duration::ZERO,
+        ..Timing::default()
+    };
+    let mut options = Options { timing, ..options(target.name(), relay.address) };
+    // One PDU each, or one sequence of them without a word from the target.
+    options.wishes.max_recv_data_segment_length = 1 << 20;
+    options.wishes.max_burst_length = 1 << 20;
+    let mut engine = Engine::connect(options).expect("a session");
+    make_ready(&mut engine, 0);
+    engine
+}
+
+#[test]
+fn who_sends_and_takes_little_at_a_time_is_not_dead() {
+    let target = InProcess::start(&["mem:16M"]);
+    let relay = Relay::to(target.portal());
+    let mut engine = connect(&target, &relay);
+    relay.slow_down(BYTES_PER_S);
+    let data = pattern(7, BLOCKS as usize * 512);
+    let began = Instant::now();
+    let written = execute(&mut engine, write(0, 0, BLOCKS, data.clone()));
+    assert!(written.is_good(), "{:?}", written.result);
+    let back = execute(&mut engine, read(0, 0, BLOCKS, 512));
+    assert!(back.is_good() && back.buffer == data, "{:?}", back.result);
+    assert!(began.elapsed() > PATIENCE * 4, "the line is not slow");
+}
+
+/// What a machine between acknowledges says nothing of the target.
+#[test]
+fn who_says_nothing_while_all_is_acknowledged_is_dead() {
+    let target = InProcess::start(&["mem:16M"]);
+    let relay = Relay::to(target.portal());
+    let mut engine = connect(&target, &relay);
+    relay.freeze();
+    let began = Instant::now();
+    let written = execute(&mut engine, write(0, 0, 8, pattern(7, 4096)));
+    assert!(
+        !written.is_good() && began.elapsed() < PATIENCE * 20,
+        "{:?} after {:?}",
+        written.result,
+        began.elapsed()
+    );
+}
