@@ -218,6 +218,33 @@ fn round_trip(site: &Site, exchange: Exchange) -> Result<Duration, LabError> {
     })
 }
 
+/// So many connections are begun to learn how long that takes, each after a pause, as one is that a program begins: its first packet
+/// meets a machine that had nothing to do.
+const CONNECTIONS: usize = 3;
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// What it usually takes by plain TCP until a connection is there, over a link on which nothing else is; nothing where a proxy stands for
+/// the network.
+///
+/// # Errors
+/// There is no connection.
+pub(super) fn handshake(site: &Site) -> Result<Option<Duration>, LabError> {
+    if site.is_proxied() {
+        return Ok(None);
+    }
+    let failed = LabError::system("a connection over the emulated link");
+    let _listener = site.far(|| TcpListener::bind(Site::address(PORT)))?;
+    let times = site.near(|| {
+        let time = |_| {
+            thread::sleep(PAUSE);
+            let began = Instant::now();
+            connect(Site::address(PORT)).map(|_| began.elapsed())
+        };
+        (0..CONNECTIONS).map(time).collect::<io::Result<Vec<_>>>()
+    })?;
+    Ok(usual(times.map_err(failed)?))
+}
+
 fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     TcpStream::connect_timeout(&address, PATIENCE)
 }

@@ -149,7 +149,7 @@ fn between_bulk(cell: &Cell, shared: &SharedProbe, result: &CellResult) -> Optio
 
 #[cfg(test)]
 mod tests {
-    use super::super::probe::{EXCHANGES, INITIATOR_TOOK, TARGET_TOOK};
+    use super::super::probe::{EXCHANGES, HANDSHAKE, INITIATOR_TOOK, TARGET_TOOK};
     use super::super::{Further, study};
     use super::*;
 
@@ -272,6 +272,11 @@ mod tests {
         assert_eq!(of("security", 7.5, [3.0, 0.1, 0.1], &as_it_is), "round-trips");
         assert_eq!(of("tcp-connect", 1.9, [1.0, 0.1, 0.1], &as_it_is), "round-trips");
         assert_eq!(of("tcp-connect", 1.2, [1.0, 0.1, 0.1], &as_it_is), "unexplained");
+        // As long as a connection takes by plain TCP, and no longer.
+        let begun = &|result: &mut CellResult| result.further.push(Further::new(HANDSHAKE, 3.1, "ms"));
+        assert_eq!(of("tcp-connect", 3.3, [1.0, 0.1, 0.1], &as_it_is), "unexplained");
+        assert_eq!(of("tcp-connect", 3.3, [1.0, 0.1, 0.1], begun), "round-trips");
+        assert_eq!(of("tcp-connect", 2.4, [1.0, 0.1, 0.1], begun), "unexplained", "one that was held up");
         assert_eq!(of("chap-method", 0.4, [0.0, 0.1, 0.3], &as_it_is), "initiator");
         // What the parts are themselves.
         assert_eq!(of("initiator", 2.3, [0.0, 0.1, 2.3], &as_it_is), "initiator");

@@ -6,7 +6,7 @@ use super::{Named, busy};
 use crate::report::figure_text;
 use crate::study::Cell;
 use crate::study::judgement::UNEXPLAINED;
-use crate::study::probe::{EXCHANGES, INITIATOR_TOOK, LoginPhase, LoginProbe, TARGET_TOOK};
+use crate::study::probe::{EXCHANGES, HANDSHAKE, INITIATOR_TOOK, LoginPhase, LoginProbe, TARGET_TOOK};
 use crate::study::result::CellResult;
 
 /// How far what came may be off what these times make, as a share of it, and by how much in any case, in milliseconds: they are those of
@@ -16,8 +16,9 @@ const OFF_MS: f64 = 0.3;
 
 /// Whatever had the most of the time, if all three together make it; else a busy machine, or nobody knows.
 ///
-/// A round trip is what 48 bytes took by plain TCP before this login, and the link's where nobody has looked. The two ends tell their
-/// times for the whole login, so that a part has no more than these of each.
+/// A round trip is what 48 bytes took by plain TCP before this login, and the link's where nobody has looked; the one that begins a
+/// connection is what that took by plain TCP. The two ends tell their times for the whole login, so that a part has no more than these of
+/// each.
 pub(super) fn of_login(cell: &Cell, login: &LoginProbe, result: &CellResult) -> Named {
     let figure = |name: &str| result.further.iter().find(|one| one.name == name).map(|one| one.measured);
     let Some(link) = cell.link.as_deref().and_then(|link| link.parse::<Link>().ok()) else {
@@ -37,7 +38,8 @@ pub(super) fn of_login(cell: &Cell, login: &LoginProbe, result: &CellResult) -> 
         return if result.has_busy_machine() { busy(result) } else { Named::by(limit, because.to_owned()) };
     }
     let exchanges = figure(EXCHANGES).unwrap_or_default();
-    let round_trips_ms = exchanges * each_ms;
+    let handshake_ms = figure(HANDSHAKE);
+    let round_trips_ms = exchanges * each_ms + handshake_ms.map_or(0.0, |ms| ms - each_ms);
     let of_target = figure(TARGET_TOOK).filter(|_| has_target(login.phase)).unwrap_or_default();
     let of_initiator = figure(INITIATOR_TOOK).filter(|_| has_initiator(login.phase)).unwrap_or_default();
     let tolerance = (result.measured * OFF).max(OFF_MS);
@@ -61,6 +63,9 @@ pub(super) fn of_login(cell: &Cell, login: &LoginProbe, result: &CellResult) -> 
         figure_text(each_ms),
         figure_text(round_trips_ms)
     );
+    if let Some(ms) = handshake_ms {
+        because += &format!(" where the first is that of a connection, {} ms", figure_text(ms));
+    }
     if has_target(login.phase) {
         because += &format!(", the target took {} ms of both stages", figure_text(of_target));
     }

@@ -17,7 +17,7 @@ use lunette_wire::initiator::LoginStage;
 use super::seen::{Observer, Seen};
 use super::{Further, Place, Run};
 use crate::LabError;
-use crate::study::echo::{Echo, Exchanged, Payload};
+use crate::study::echo::{Echo, Exchanged, Payload, handshake};
 use crate::study::scratch::Directory;
 use crate::study::service::{Service, quoted};
 use crate::study::site::{BLOCK_BYTES, TARGET};
@@ -90,6 +90,9 @@ pub(crate) const EXCHANGES: &str = "exchanges";
 pub(crate) const TARGET_TOOK: &str = "target took";
 pub(crate) const INITIATOR_TOOK: &str = "initiator took";
 
+/// What a connection by plain TCP took before it, of a part that begins one.
+pub(crate) const HANDSHAKE: &str = "plain handshake";
+
 /// Of which login, in which turn: its seed. The probe has the phase of whoever came first.
 pub(super) type Kept = RefCell<Vec<(LoginProbe, u64, Logged)>>;
 
@@ -100,6 +103,8 @@ pub(super) struct Logged {
     seen: Seen,
     /// What 48 bytes took by plain TCP before it.
     exchanged: Option<Exchanged>,
+    /// What a connection took.
+    handshake: Option<Duration>,
 }
 
 impl Logged {
@@ -138,8 +143,17 @@ pub(super) fn run(place: Place<'_>, probe: &LoginProbe, seed: u64) -> Result<Run
     for (name, phase) in [(TARGET_TOOK, LoginPhase::Target), (INITIATOR_TOOK, LoginPhase::Initiator)] {
         further.extend(logged.part(phase).map(|part| Further::new(name, milliseconds(part), "ms")));
     }
+    if has_handshake(probe.phase) {
+        let told = |time: Duration| Further::new(HANDSHAKE, time.as_secs_f64() * 1e3, "ms");
+        further.extend(logged.handshake.map(told));
+    }
     let exchanged = logged.exchanged;
     Ok(Run { shares, processor, busy, keeping, further, exchanged, ..Run::of(milliseconds(part), None) })
+}
+
+/// Whether a part begins the connection.
+const fn has_handshake(phase: LoginPhase) -> bool {
+    matches!(phase, LoginPhase::TcpConnect | LoginPhase::Total | LoginPhase::Waiting)
 }
 
 fn milliseconds(part: &Part) -> f64 {
@@ -158,12 +172,13 @@ fn log_in(place: Place<'_>, probe: &LoginProbe) -> Result<Logged, LabError> {
     let options = options(probe)?;
     let payload = Payload { size_bytes: 0, round_trip: link.round_trip(), reads: None, writes: None };
     let exchanged = Echo::before(site, payload)?.behind(false);
+    let handshake = handshake(site)?;
     let timed = || site.near(|| if probe.discovers { discover(&options) } else { begin(&options) })?;
     let (parts, seen) = Observer::at(place).watch(timed)?;
     let mut parts = parts?;
     parts.push(targets_part(&traces.path().join(LOGINS_FILE))?);
     drop(service);
-    Ok(Logged { parts, seen, exchanged })
+    Ok(Logged { parts, seen, exchanged, handshake })
 }
 
 /// What the target took of the only login that it has had.

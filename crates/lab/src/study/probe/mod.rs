@@ -39,7 +39,7 @@ pub(crate) use disk::{DiskProbe, Load};
 pub(crate) use files::{Figure, FilesProbe, Job, SIZES_KIB, Scheme};
 pub(crate) use keys::Keys;
 pub(crate) use login::{
-    Authentication, EXCHANGES, INITIATOR_TOOK, LOGINS, LoginPhase, LoginProbe, TARGET_TOOK,
+    Authentication, EXCHANGES, HANDSHAKE, INITIATOR_TOOK, LOGINS, LoginPhase, LoginProbe, TARGET_TOOK,
 };
 pub(crate) use recovery::FLOOR;
 pub(crate) use shared::SharedProbe;
