@@ -16,6 +16,7 @@ mod login;
 mod multipath;
 mod opening;
 mod overdue;
+mod pauses;
 mod recovery;
 mod resets;
 mod short_writes;

@@ -23,6 +23,10 @@ pub(crate) struct Done {
     pub(crate) session: u32,
 }
 
+/// How often a session that waits for something else is to be [attended](Port::attend): targets are content with an answer to a ping within
+/// a few seconds.
+pub(crate) const ATTEND_INTERVAL: Duration = Duration::from_millis(500);
+
 /// A session with a target, for one thread.
 pub(crate) trait Port: Send {
     /// Sends a command. `data` is the Data-Out that it announces, or a buffer with room for the Data-In.
@@ -36,6 +40,15 @@ pub(crate) trait Port: Send {
     /// # Errors
     /// The session is over, or what a command did is not known.
     fn finish(&mut self) -> Result<Done, Failure>;
+
+    /// Does what a session has to do while nobody waits for a command, and waits for nothing: a target whose pings are not answered ends
+    /// it, and with it what is known of writes that were not flushed.
+    ///
+    /// # Errors
+    /// The session is over, or what a command did is not known.
+    fn attend(&mut self) -> Result<(), Failure> {
+        Ok(())
+    }
 
     /// The time by a clock of its own, which never goes back.
     fn now(&self) -> Duration;

@@ -169,11 +169,7 @@ impl Port for SessionPort {
             if self.tags.is_empty() {
                 return Err(Failure::internal("no command is under way"));
             }
-            let mut done = std::mem::take(&mut self.done);
-            let polled = self.engine()?.poll(None, &mut done);
-            self.done = done;
-            polled?;
-            self.tell_events()?;
+            self.poll(None)?;
         }
         self.losses = 0;
         let completion = self.done.remove(0);
@@ -208,6 +204,10 @@ impl Port for SessionPort {
         Ok(Done { tag, status: Status::from_code(status.code), sense: status.sense, data, session })
     }
 
+    fn attend(&mut self) -> Result<(), Failure> {
+        self.poll(Some(Duration::ZERO))
+    }
+
     fn now(&self) -> Duration {
         self.began.elapsed()
     }
@@ -230,11 +230,7 @@ impl Port for SessionPort {
             if left.is_zero() || paths.iter().all(|path| path.state != PathState::Opening) {
                 return Ok(paths);
             }
-            let mut done = std::mem::take(&mut self.done);
-            let polled = self.engine()?.poll(Some(left), &mut done);
-            self.done = done;
-            polled?;
-            self.tell_events()?;
+            self.poll(Some(left))?;
         }
     }
 
@@ -283,6 +279,14 @@ impl SessionPort {
 
     fn engine(&mut self) -> Result<&mut AnyEngine, Failure> {
         self.engine.as_mut().ok_or_else(|| Failure::internal("the session was closed"))
+    }
+
+    fn poll(&mut self, timeout: Option<Duration>) -> Result<(), Failure> {
+        let mut done = std::mem::take(&mut self.done);
+        let polled = self.engine()?.poll(timeout, &mut done);
+        self.done = done;
+        polled?;
+        self.tell_events()
     }
 
     /// What happens to the session is told.

@@ -2,11 +2,14 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Instant;
 
 use lunette_scsi::client::medium::Caching;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::retry_on_intr;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
@@ -14,6 +17,7 @@ use super::amount::Span;
 use super::disk::Disk;
 use super::options::{Algorithm, ChecksumOptions, ReadOptions, SourceOptions, VerifyOptions, WriteOptions};
 use super::pattern::Pattern;
+use super::port::ATTEND_INTERVAL;
 use super::report::tell;
 use super::stream::{Flow, ReadStream, WriteStream};
 use crate::banner::size;
@@ -94,7 +98,18 @@ pub(crate) fn create(path: &Path, force: bool) -> Result<File, Failure> {
 /// Data for a range: from a file, the standard input, or a pattern.
 enum Source {
     Pattern(Pattern),
-    Stream { from: Box<dyn Read>, name: String },
+    Stream { from: File, name: String },
+}
+
+/// Waits until there is something to read, or its end; the session of a disk goes on meanwhile, however long a pipe brings nothing.
+fn wait_for_input(from: &File, disk: &mut Disk) -> Result<(), Failure> {
+    let interval = Timespec::try_from(ATTEND_INTERVAL).ok();
+    let mut events = [PollFd::new(from, PollFlags::IN)];
+    // Where that cannot be told, the read waits.
+    while retry_on_intr(|| poll(&mut events, interval.as_ref())) == Ok(0) {
+        disk.port.attend()?;
+    }
+    Ok(())
 }
 
 impl Source {
@@ -108,7 +123,9 @@ impl Source {
         };
         if is_standard(path) {
             let name = "the standard input".to_owned();
-            return Ok((Source::Stream { from: Box::new(io::stdin().lock()), name }, span));
+            let from = io::stdin().as_fd().try_clone_to_owned();
+            let from = from.map_err(|error| Failure::new(format!("cannot read {name}"), &error))?;
+            return Ok((Source::Stream { from: File::from(from), name }, span));
         }
         let name = path.display().to_string();
         let failed = |error: io::Error| Failure::new(format!("cannot read {name}"), &error);
@@ -135,11 +152,11 @@ impl Source {
             }
             span.blocks = metadata.len() / block;
         }
-        Ok((Source::Stream { from: Box::new(file), name }, span))
+        Ok((Source::Stream { from: file, name }, span))
     }
 
-    /// Fills a buffer with what belongs at `offset_bytes`, and says how much of it; less where the data has ended.
-    fn fill(&mut self, offset_bytes: u64, buffer: &mut [u8]) -> Result<usize, Failure> {
+    /// Fills a buffer with what belongs at `offset_bytes` of the disk, and says how much of it; less where the data has ended.
+    fn fill(&mut self, offset_bytes: u64, buffer: &mut [u8], disk: &mut Disk) -> Result<usize, Failure> {
         match self {
             Source::Pattern(pattern) => {
                 pattern.fill(offset_bytes, buffer);
@@ -148,6 +165,7 @@ impl Source {
             Source::Stream { from, name } => {
                 let mut filled = 0;
                 while filled < buffer.len() {
+                    wait_for_input(from, disk)?;
                     match from.read(&mut buffer[filled..]) {
                         Ok(0) => break,
                         Ok(count) => filled += count,
@@ -161,10 +179,10 @@ impl Source {
     }
 
     /// There is data that has not been read.
-    fn has_more(&mut self) -> Result<bool, Failure> {
+    fn has_more(&mut self, disk: &mut Disk) -> Result<bool, Failure> {
         match self {
             Source::Pattern(_) => Ok(false),
-            Source::Stream { .. } => self.fill(0, &mut [0]).map(|filled| filled > 0),
+            Source::Stream { .. } => self.fill(0, &mut [0], disk).map(|filled| filled > 0),
         }
     }
 
@@ -202,7 +220,7 @@ pub(crate) fn write(options: &WriteOptions) -> Result<(), Failure> {
         let length = (span.length_bytes() - done_bytes).min(stream.piece_bytes() as u64) as usize;
         let mut buffer = stream.buffer(length);
         let offset_bytes = span.offset_bytes() + done_bytes;
-        let filled = source.fill(offset_bytes, &mut buffer)?;
+        let filled = source.fill(offset_bytes, &mut buffer, &mut disk)?;
         let ended = filled < length;
         if ended
             && let Some(failure) =
@@ -222,7 +240,7 @@ pub(crate) fn write(options: &WriteOptions) -> Result<(), Failure> {
         }
     }
     stream.flush(&mut disk)?;
-    if !is_given && source.has_more()? {
+    if !is_given && source.has_more(&mut disk)? {
         return Err(Failure::usage(format!(
             "there is more data than the disk has room for: its {} bytes from there are written",
             span.length_bytes()
@@ -301,7 +319,7 @@ pub(crate) fn verify(options: &VerifyOptions) -> Result<(), Failure> {
     let mut difference = None;
     while let Some((offset_bytes, data)) = stream.next(&mut disk)? {
         expected.resize(data.len(), 0);
-        let filled = source.fill(offset_bytes, &mut expected)?;
+        let filled = source.fill(offset_bytes, &mut expected, &mut disk)?;
         let ended = filled < data.len();
         if ended
             && let Some(failure) =
@@ -316,7 +334,7 @@ pub(crate) fn verify(options: &VerifyOptions) -> Result<(), Failure> {
         }
         stream.recycle(data);
     }
-    if difference.is_none() && !is_given && source.has_more()? {
+    if difference.is_none() && !is_given && source.has_more(&mut disk)? {
         return Err(Failure::mismatch(format!(
             "the input is longer than the {} bytes of the disk from there, which are equal",
             span.length_bytes()

@@ -175,6 +175,10 @@ impl Endpoint for DiskEnd {
         Ok(self.writes.has_flushed())
     }
 
+    fn attend(&mut self) -> Result<(), Failure> {
+        self.disk.port.attend()
+    }
+
     fn settle(&mut self) -> Result<(), Failure> {
         self.writes.drain(&mut self.disk)
     }

@@ -53,6 +53,8 @@ pub(super) trait Endpoint: Send {
     fn begin_flush(&mut self) -> Result<(), Failure>;
     /// Whether that is over; with `waits` it is.
     fn has_flushed(&mut self, waits: bool) -> Result<bool, Failure>;
+    /// Does what has to be done while nothing comes to be written, now and then.
+    fn attend(&mut self) -> Result<(), Failure>;
     /// Waits for everything that is under way.
     fn settle(&mut self) -> Result<(), Failure>;
     fn close(self: Box<Self>);

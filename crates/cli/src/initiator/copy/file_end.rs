@@ -156,6 +156,10 @@ impl Endpoint for FileEnd {
         Ok(self.flush.is_none())
     }
 
+    fn attend(&mut self) -> Result<(), Failure> {
+        Ok(())
+    }
+
     fn settle(&mut self) -> Result<(), Failure> {
         self.has_flushed(true).map(drop)
     }

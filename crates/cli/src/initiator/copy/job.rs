@@ -5,12 +5,13 @@
 //! is noted in the record. If the destination was reset on the way, it may have lost what it had in its cache: then everything
 //! behind the last stable place is copied again.
 
-use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
 
+use super::super::port::ATTEND_INTERVAL;
 use super::endpoint::Endpoint;
 use super::pieces::{Piece, Pieces, WAITING_MAX};
 use super::record::Record;
@@ -104,7 +105,15 @@ impl Job<'_> {
     fn write(&mut self, destination: &mut dyn Endpoint, pieces: &Receiver<Piece>) -> Result<(), Failure> {
         let mut here = self.stable;
         let mut flush = (here, Instant::now());
-        for piece in pieces {
+        loop {
+            let piece = match pieces.recv_timeout(ATTEND_INTERVAL) {
+                Ok(piece) => piece,
+                Err(RecvTimeoutError::Timeout) => {
+                    destination.attend()?;
+                    continue;
+                }
+                Err(RecvTimeoutError::Disconnected) => break,
+            };
             match piece {
                 Piece::Data { offset_bytes, data } => {
                     let length = data.len() as u64;

@@ -1,0 +1,79 @@
+//! Commands whose data stops coming for longer than a target lets an initiator be silent: their sessions stay, and so does what was
+//! written.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use lunette_block::OperationKind;
+use lunette_tests::commands::good;
+use lunette_tests::engine::pattern;
+use lunette_tests::in_process::InProcess;
+use lunette_tests::lunette::binary;
+
+const BYTES: usize = 1 << 20;
+
+/// A target pings after a second of silence, and ends the session when another one has gone by, and a tick of its clock.
+const PAUSE: Duration = Duration::from_secs(5);
+
+fn impatient() -> InProcess {
+    InProcess::start_with(&["mem:64M,write=back"], |config| {
+        config.limits.nop_interval_s = 1;
+        config.limits.nop_timeout_s = 1;
+    })
+}
+
+fn url(target: &InProcess) -> String {
+    format!("iscsi://{}/{}/0", target.portal(), target.name())
+}
+
+#[test]
+fn what_comes_from_a_pipe_may_take_its_time() {
+    let target = impatient();
+    let (url, data) = (url(&target), pattern(3, BYTES));
+    let length = "1M";
+    let mut child = Command::new(binary())
+        .args(["write", &url, "--input", "-", "--length", length])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    let mut pipe = child.stdin.take().expect("a pipe");
+    let (first, rest) = data.split_at(BYTES / 2 + 7);
+    pipe.write_all(first).expect("it reads");
+    thread::sleep(PAUSE);
+    pipe.write_all(rest).expect("it reads on");
+    drop(pipe);
+    let output = child.wait_with_output().expect("an end");
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    let directory = tempfile::tempdir().expect("a directory");
+    let back = directory.path().join("back").display().to_string();
+    good(&["read", &url, "--length", length, "--output", &back]);
+    assert!(std::fs::read(&back).expect("a file") == data);
+}
+
+#[test]
+fn the_destination_of_a_copy_waits_for_a_source_that_has_stopped() {
+    let (source, destination) = (impatient(), impatient());
+    let (from, to) = (url(&source), url(&destination));
+    good(&["write", &from, "--pattern", "address"]);
+    let mut copy = Command::new(binary());
+    copy.args(["copy", &from, &to, "--depth", "1"]).stdin(Stdio::null());
+    let calls = source.faults(0).calls(OperationKind::Read);
+    let copying = copy.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary runs");
+    // Some of it has been written by then.
+    source.wait_for_calls(0, OperationKind::Read, calls + 4);
+    source.hold(0, OperationKind::Read);
+    let held = source.faults(0).calls(OperationKind::Read);
+    source.wait_for_calls(0, OperationKind::Read, held + 1);
+    let written = destination.faults(0).calls(OperationKind::Write);
+    assert!(written > 0, "nothing is there that could be lost");
+    thread::sleep(PAUSE);
+    source.faults(0).clear();
+    let output = copying.wait_with_output().expect("an end");
+    assert!(output.status.success(), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!said.contains("lost") && !said.contains("again"), "{from} to {to}: {said}");
+}
