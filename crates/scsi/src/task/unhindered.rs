@@ -101,10 +101,11 @@ impl<'a> Unhindered<'a> {
         }
     }
 
-    /// As [`Task::send_later`], where [`Task::may_send_later`] would allow that: to be asked once a read.
+    /// As [`Task::send_later`]; `None` while commands come that would have to wait for that, and until as many reads as
+    /// [`Task::may_send_later`] counts have come without one.
     pub fn send_later(&self) -> Option<Unsent> {
         let path = self.way.path;
-        path.unit.tasks().may_send_later().then(|| Unsent::of(path))
+        path.unit.tasks().may_send_short_later().then(|| Unsent::of(path))
     }
 
     /// All of it has been read or written.

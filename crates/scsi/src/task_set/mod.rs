@@ -73,12 +73,17 @@ pub(crate) struct Member {
 struct Restraint(AtomicU32);
 
 impl Restraint {
-    /// So many times: a quarter of a minute of the shortest reads that this is about, at the most that was seen of them, so that somebody
-    /// who comes every few seconds, as a cluster's heartbeat, finds none of it after the first time.
-    const TIMES: u32 = 1 << 22;
+    /// So many times: half a minute of a fast unit's long reads, so that somebody who comes every few seconds, as a cluster's
+    /// heartbeat, finds none of it after the first time.
+    const TIMES: u32 = 1 << 20;
 
     fn begin(&self) {
         self.0.store(Self::TIMES, Ordering::Relaxed);
+    }
+
+    /// Whether it may be done, for what comes too often to count.
+    fn is_not_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == 0
     }
 
     /// Whether it may be done; counts if not.
@@ -328,6 +333,11 @@ impl TaskSet {
     /// that; they are taken to have ceased after [`Restraint::TIMES`] reads without one.
     pub(crate) fn may_send_later(&self) -> bool {
         self.sends_later.is_over()
+    }
+
+    /// The same of a short read, of which far more come in the same time: none of them is counted.
+    pub(crate) fn may_send_short_later(&self) -> bool {
+        self.sends_later.is_not_set()
     }
 
     /// Whether a part of a write may be stored before the rest of its data has come: who is alone would fall into the middle of it.

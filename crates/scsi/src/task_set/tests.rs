@@ -348,7 +348,10 @@ fn reads_are_copied_for_a_while_after_a_command_that_would_wait_for_them() {
         world.step(index, false);
         world.step(index, false);
         assert!(world.commands.iter().all(|command| command.state == State::Ended));
-        assert!((0..Restraint::TIMES).all(|_| !world.set.may_send_later()));
+        assert!(
+            (0..Restraint::TIMES).all(|_| !world.set.may_send_short_later() && !world.set.may_send_later())
+        );
+        assert!(world.set.may_send_short_later());
         assert!(world.set.may_send_later(), "it is long ago");
         world.arrive(1, Attribute::Simple, false);
         world.step(index + 1, false);

@@ -27,8 +27,8 @@ use crate::task_times::{SessionName, TaskName, Watch};
 /// (docs/decisions/0011).
 const READ_AT_ONCE_BYTES_MAX: u32 = 32 << 10;
 
-/// A store lends reads from this length on: of less a copy costs less than what keeps the data's place until it is sent.
-const LENT_BYTES_MIN: u32 = 8 << 10;
+/// A store lends reads of this kind from this length on: of less a copy costs less than what keeps the data's place until it is sent.
+const LENT_AT_ONCE_BYTES_MIN: u32 = 8 << 10;
 
 /// Writes up to this length lie whole in the scratch buffer: nothing is gained by keeping their data for later.
 const WRITTEN_AT_ONCE_BYTES_MAX: u32 = super::SCRATCH_BYTES as u32;
@@ -140,7 +140,7 @@ impl Reactor {
         // Commands that may follow this one.
         let others = (self.unparsed.bytes / BHS_LENGTH).min(usize::from(self.at_once_left) - 1);
         let Connection { transmitter, digests, .. } = connection;
-        let may_be_lent = pdu.read && length >= LENT_BYTES_MIN && !digests.data;
+        let may_be_lent = pdu.read && length >= LENT_AT_ONCE_BYTES_MIN && !digests.data;
         let lent = if may_be_lent { lend(volume, &command) } else { None };
         let (is_done, tried) = if lent.is_some() {
             (true, Tried::Nothing)
