@@ -12,6 +12,10 @@ pub struct Facts {
     pub acknowledged_bytes: u64,
     /// Bytes that have ever come in their order (tcpi_bytes_received).
     pub received_bytes: u64,
+    /// Since bytes last came (tcpi_last_data_recv).
+    pub received_ago: Duration,
+    /// Since an acknowledgement last came, of anything or of nothing new (tcpi_last_ack_recv).
+    pub acknowledged_ago: Duration,
     /// Something that was handed to the kernel has not been acknowledged (tcpi_unacked, tcpi_notsent_bytes).
     pub has_unacknowledged: bool,
     /// The shortest round trip of the last minutes (tcpi_min_rtt); `None` where it is not known.
@@ -22,6 +26,8 @@ impl Facts {
     /// `None`: it is no TCP connection, the kernel is older than Linux 4.6, or a sandbox forbids the call.
     pub fn of(socket: impl AsFd) -> Option<Self> {
         const UNACKED_AT: usize = 24;
+        const LAST_DATA_RECV_AT: usize = 52;
+        const LAST_ACK_RECV_AT: usize = 56;
         const BYTES_ACKED_AT: usize = 120;
         const BYTES_RECEIVED_AT: usize = 128;
         const NOTSENT_BYTES_AT: usize = 144;
@@ -48,6 +54,8 @@ impl Facts {
         Some(Self {
             acknowledged_bytes: long(BYTES_ACKED_AT)?,
             received_bytes: long(BYTES_RECEIVED_AT)?,
+            received_ago: Duration::from_millis(word(LAST_DATA_RECV_AT)?.into()),
+            acknowledged_ago: Duration::from_millis(word(LAST_ACK_RECV_AT)?.into()),
             has_unacknowledged: word(UNACKED_AT)? > 0 || word(NOTSENT_BYTES_AT)? > 0,
             round_trip: min_rtt_us.map(|us| Duration::from_micros(us.into())),
         })
@@ -77,6 +85,15 @@ mod tests {
         assert_eq!(after.acknowledged_bytes - before.acknowledged_bytes, 300);
         assert_eq!(after.received_bytes - before.received_bytes, 100);
         assert!(!after.has_unacknowledged);
+        std::thread::sleep(Duration::from_millis(60));
+        let later = Facts::of(&near).unwrap();
+        assert!(
+            later.received_ago >= Duration::from_millis(50)
+                && later.acknowledged_ago >= Duration::from_millis(50)
+        );
+        assert!(
+            later.received_ago < Duration::from_secs(10) && later.acknowledged_ago < Duration::from_secs(10)
+        );
         let time = after.round_trip.unwrap();
         assert!(time > Duration::ZERO && time < Duration::from_secs(1), "{time:?}");
         // More than both ends hold, which nobody takes.

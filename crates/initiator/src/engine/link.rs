@@ -43,8 +43,8 @@ pub(super) struct Link {
     is_blocked: bool,
     /// When the socket took something last.
     took_at: Duration,
-    /// What had come and gone when that was last looked at.
-    moved: Option<Facts>,
+    /// What had been acknowledged when that was last looked at.
+    acknowledged_bytes: Option<u64>,
     /// The target wants this connection to be logged out by then.
     pub(super) leave_by: Option<Duration>,
 }
@@ -62,15 +62,14 @@ impl Link {
         info.measured(round_trip)
     }
 
-    /// Whether bytes have come since this was last asked, or gone while more of them wait to: the last ones may be acknowledged by a
-    /// machine whose target is dead.
-    fn has_moved(&mut self) -> bool {
-        let now = Facts::of(&self.socket);
-        let before = std::mem::replace(&mut self.moved, now);
-        before.zip(now).is_some_and(|(before, now)| {
-            now.received_bytes > before.received_bytes
-                || now.has_unacknowledged && now.acknowledged_bytes > before.acknowledged_bytes
-        })
+    /// How long ago bytes last came, and were last acknowledged while more of them waited to be: the last ones may be acknowledged by
+    /// a machine whose target is dead. Nothing where the kernel does not tell, and of acknowledgements if none has come since this was
+    /// last asked.
+    fn moved_ago(&mut self) -> Option<(Duration, Option<Duration>)> {
+        let now = Facts::of(&self.socket)?;
+        let before = self.acknowledged_bytes.replace(now.acknowledged_bytes);
+        let has_gone = now.has_unacknowledged && before.is_some_and(|before| now.acknowledged_bytes > before);
+        Some((now.received_ago, has_gone.then_some(now.acknowledged_ago)))
     }
 
     /// Has the system forget what it still has to send, and reset the connection when it is closed.
@@ -116,7 +115,7 @@ impl Engine {
             transmitter: Transmitter::default(),
             is_blocked: false,
             took_at: Duration::ZERO,
-            moved: None,
+            acknowledged_bytes: None,
             leave_by: None,
         });
         added.map_err(|error| Error::System { what: "an epoll registration", source: error.into() })
@@ -151,8 +150,9 @@ impl Engine {
     /// Has the session know which connections are slow, and not dead.
     pub(super) fn look_for_progress(&mut self) {
         for link in &mut self.links {
-            if link.has_moved() {
-                self.session.saw_progress(self.now, link.id);
+            if let Some((received, acknowledged)) = link.moved_ago() {
+                let at = |ago: Duration| self.now.saturating_sub(ago);
+                self.session.saw_progress(link.id, at(received), acknowledged.map(at));
             }
         }
     }

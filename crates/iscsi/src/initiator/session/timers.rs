@@ -7,6 +7,9 @@ use super::{ConnectionId, Logout, Loss, Outbox, REQUESTS_MAX, RequestError, Sess
 
 /// How many times its time limit the answer to a function is waited for at most while data comes before it.
 const DATA_PATIENCE: u32 = 10;
+/// The same of the answer to a ping while bytes are acknowledged that were sent before it: as much as a socket holds has gone by then over
+/// a line of 0.7 Mb/s, with the default of 5 s.
+const ACKNOWLEDGED_PATIENCE: u32 = 10;
 
 impl Session {
     /// When [`Self::tick`] has something to do next, if nothing comes before; `None`: nothing.
@@ -118,14 +121,21 @@ impl Session {
         Some(usual.map_or(sooner, |usual| usual.min(sooner)))
     }
 
-    /// Notes that bytes move on a connection though no whole PDU comes: on a slow line a long one, or the way of a ping through what
-    /// is queued before it, takes longer than a dead target is given. Only while the target is asked whether it is there.
-    pub fn saw_progress(&mut self, now: Duration, id: ConnectionId) {
-        let is_full = self.requests.len() >= REQUESTS_MAX;
-        if let Some(connection) = self.connection_mut(id)
-            && (connection.keepalive.is_some() || is_full)
-        {
-            connection.heard_at = connection.heard_at.max(now);
+    /// Notes when bytes last came on a connection, though no whole PDU may have, and when some were acknowledged with more behind them:
+    /// on a slow line a long PDU, or the way of a ping through what is queued before it, takes longer than a dead target is given.
+    ///
+    /// Whoever acknowledges need not be the target; so that counts while an answer to a ping is waited for, and not without end.
+    pub fn saw_progress(
+        &mut self,
+        id: ConnectionId,
+        received_at: Duration,
+        acknowledged_at: Option<Duration>,
+    ) {
+        let patience = self.settings.nop_timeout.saturating_mul(ACKNOWLEDGED_PATIENCE);
+        let Some(connection) = self.connection_mut(id) else { return };
+        connection.heard_at = connection.heard_at.max(received_at);
+        if let (Some((_, begun)), Some(at)) = (connection.keepalive, acknowledged_at) {
+            connection.heard_at = connection.heard_at.max(at.min(begun.saturating_add(patience)));
         }
     }
 

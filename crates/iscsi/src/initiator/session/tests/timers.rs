@@ -82,21 +82,29 @@ fn without_room_for_a_ping_silence_is_counted_and_the_clock_is_not_asked_again_a
     assert_eq!(world.outbox.events.last(), Some(&Event::SessionLost { loss: Loss::Silent(10_000) }));
 }
 
-/// What moved before it was asked may have moved long ago.
+/// Counted from when they moved; and what is acknowledged only while an answer is waited for, and not without end.
 #[test]
-fn bytes_that_move_put_off_the_end_and_not_the_question() {
+fn bytes_that_move_put_off_the_end() {
     let mut world = world();
     let (interval, timeout) = (Settings::default().nop_interval.unwrap(), Settings::default().nop_timeout);
     let asked = NOW + interval;
-    world.session.saw_progress(asked, world.id);
-    assert_eq!(world.session.next_deadline(), Some(asked));
+    world.session.saw_progress(world.id, NOW, Some(asked));
+    assert_eq!(world.session.next_deadline(), Some(asked), "nobody was asked");
     world.tick(asked);
     let due = asked + timeout;
     assert_eq!(world.session.next_deadline(), Some(due));
-    world.session.saw_progress(due, world.id);
+    let moved = due - timeout / 2;
+    for (received_at, acknowledged_at) in [(moved, None), (NOW, Some(moved + timeout))] {
+        world.session.saw_progress(world.id, received_at, acknowledged_at);
+        let due = acknowledged_at.unwrap_or(received_at) + timeout;
+        assert_eq!(world.session.next_deadline(), Some(due));
+        world.tick(due - Duration::from_millis(1));
+        assert_eq!(world.outbox.events, []);
+    }
+    world.session.saw_progress(world.id, NOW, Some(asked + timeout * 100));
+    let due = asked + timeout * 11;
+    assert_eq!(world.session.next_deadline(), Some(due));
     world.tick(due);
-    assert_eq!((&world.outbox.events[..], world.session.next_deadline()), (&[][..], Some(due + timeout)));
-    world.tick(due + timeout);
     assert_eq!(world.outbox.events.last(), Some(&Event::SessionLost { loss: Loss::Silent(5_000) }));
 }
 
