@@ -2,7 +2,7 @@
 //! written.
 
 use std::io::Write;
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
@@ -10,9 +10,10 @@ use lunette_block::OperationKind;
 use lunette_tests::commands::good;
 use lunette_tests::engine::pattern;
 use lunette_tests::in_process::InProcess;
-use lunette_tests::lunette::binary;
+use lunette_tests::lunette::{Lunette, binary};
 
 const BYTES: usize = 1 << 20;
+const LENGTH: &str = "1M";
 
 /// A target pings after a second of silence, and ends the session when another one has gone by, and a tick of its clock.
 const PAUSE: Duration = Duration::from_secs(5);
@@ -28,30 +29,64 @@ fn url(target: &InProcess) -> String {
     format!("iscsi://{}/{}/0", target.portal(), target.name())
 }
 
-#[test]
-fn what_comes_from_a_pipe_may_take_its_time() {
+/// `lunette write` from a pipe.
+fn writing(url: &str, more: &[&str]) -> (Child, ChildStdin) {
+    let mut command = Command::new(binary());
+    command.args(["write", url, "--input", "-", "--length", LENGTH]).args(more);
+    let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("the binary runs");
+    let pipe = child.stdin.take().expect("a pipe");
+    (child, pipe)
+}
+
+fn takes_what_comes_like(feed: impl FnOnce(&mut ChildStdin, &[u8])) {
     let target = impatient();
     let (url, data) = (url(&target), pattern(3, BYTES));
-    let length = "1M";
-    let mut child = Command::new(binary())
-        .args(["write", &url, "--input", "-", "--length", length])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the binary runs");
-    let mut pipe = child.stdin.take().expect("a pipe");
-    let (first, rest) = data.split_at(BYTES / 2 + 7);
-    pipe.write_all(first).expect("it reads");
-    thread::sleep(PAUSE);
-    pipe.write_all(rest).expect("it reads on");
+    let (child, mut pipe) = writing(&url, &[]);
+    feed(&mut pipe, &data);
     drop(pipe);
     let output = child.wait_with_output().expect("an end");
     assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
     let directory = tempfile::tempdir().expect("a directory");
     let back = directory.path().join("back").display().to_string();
-    good(&["read", &url, "--length", length, "--output", &back]);
+    good(&["read", &url, "--length", LENGTH, "--output", &back]);
     assert!(std::fs::read(&back).expect("a file") == data);
+}
+
+#[test]
+fn a_pipe_may_bring_nothing_for_long() {
+    takes_what_comes_like(|pipe, data| {
+        let (first, rest) = data.split_at(BYTES / 2 + 7);
+        pipe.write_all(first).expect("it reads");
+        thread::sleep(PAUSE);
+        pipe.write_all(rest).expect("it reads on");
+    });
+}
+
+#[test]
+fn a_pipe_may_bring_little_at_a_time() {
+    const PIECES: usize = 50;
+    takes_what_comes_like(|pipe, data| {
+        for piece in data.chunks(BYTES.div_ceil(PIECES)) {
+            pipe.write_all(piece).expect("it reads");
+            thread::sleep(PAUSE / PIECES as u32);
+        }
+    });
+}
+
+/// Nobody has to send more only to hear that it cannot be written.
+#[test]
+fn a_target_that_is_gone_for_good_is_told_before_more_comes() {
+    let target = Lunette::serve().luns(["0=mem:4M"]).start().expect("a target");
+    let (child, mut pipe) = writing(&target.url(0), &["--recovery", "1"]);
+    pipe.write_all(&[7; 4096]).expect("it reads");
+    // It may not have logged in before.
+    thread::sleep(Duration::from_secs(1));
+    target.kill().expect("an end");
+    let output = child.wait_with_output().expect("an end");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(3) && said.contains("error: "), "{output:?}");
+    drop(pipe);
 }
 
 #[test]

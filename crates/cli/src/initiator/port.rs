@@ -23,9 +23,11 @@ pub(crate) struct Done {
     pub(crate) session: u32,
 }
 
-/// How often a session that waits for something else is to be [attended](Port::attend): targets are content with an answer to a ping within
+/// How often a session of which nothing is under way is to be [attended](Port::attend): targets are content with an answer to a ping within
 /// a few seconds.
-pub(crate) const ATTEND_INTERVAL: Duration = Duration::from_millis(500);
+pub(crate) const IDLE_INTERVAL: Duration = Duration::from_millis(500);
+/// The same while commands are under way, whose data is to go on.
+pub(crate) const BUSY_INTERVAL: Duration = Duration::from_millis(5);
 
 /// A session with a target, for one thread.
 pub(crate) trait Port: Send {
@@ -41,13 +43,13 @@ pub(crate) trait Port: Send {
     /// The session is over, or what a command did is not known.
     fn finish(&mut self) -> Result<Done, Failure>;
 
-    /// Does what a session has to do while nobody waits for a command, and waits for nothing: a target whose pings are not answered ends
-    /// it, and with it what is known of writes that were not flushed.
+    /// Does what a session has to do while nobody waits for a command, if it is time for that, and waits for nothing: a target whose pings
+    /// are not answered ends it, and with it what is known of writes that were not flushed. Says for how long it may be left alone.
     ///
     /// # Errors
     /// The session is over, or what a command did is not known.
-    fn attend(&mut self) -> Result<(), Failure> {
-        Ok(())
+    fn attend(&mut self) -> Result<Duration, Failure> {
+        Ok(IDLE_INTERVAL)
     }
 
     /// The time by a clock of its own, which never goes back.

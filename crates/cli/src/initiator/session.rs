@@ -16,7 +16,7 @@ use lunette_wire::LunField;
 use lunette_wire::target::Residual;
 
 use super::disk::broken_promise;
-use super::port::{Done, Port};
+use super::port::{BUSY_INTERVAL, Done, IDLE_INTERVAL, Port};
 use crate::failure::{Failure, say};
 
 const REQUEST_SENSE: u8 = 0x03;
@@ -131,7 +131,10 @@ struct SessionPort {
     guarded: Option<(lunette_initiator::Lun, UnitIdentity)>,
     /// It has.
     exchanged: Option<Failure>,
+    /// Why there is no session any more.
+    over: Option<String>,
     began: Instant,
+    polled_at: Instant,
 }
 
 impl Port for SessionPort {
@@ -204,8 +207,15 @@ impl Port for SessionPort {
         Ok(Done { tag, status: Status::from_code(status.code), sense: status.sense, data, session })
     }
 
-    fn attend(&mut self) -> Result<(), Failure> {
-        self.poll(Some(Duration::ZERO))
+    fn attend(&mut self) -> Result<Duration, Failure> {
+        let interval = if self.tags.len() > self.done.len() { BUSY_INTERVAL } else { IDLE_INTERVAL };
+        if self.polled_at.elapsed() >= interval {
+            self.poll(Some(Duration::ZERO))?;
+            if let Some(reason) = &self.over {
+                return Err(Failure::session(format!("the session is over: {reason}")));
+            }
+        }
+        Ok(interval)
     }
 
     fn now(&self) -> Duration {
@@ -272,9 +282,10 @@ pub(crate) fn helped(remedy: Remedy) -> String {
 
 impl SessionPort {
     fn of(engine: AnyEngine) -> Box<dyn Port> {
-        let (tags, done, losses, guarded, exchanged) = Default::default();
+        let (tags, done, losses, guarded, exchanged, over) = Default::default();
         let (engine, began) = (Some(engine), Instant::now());
-        Box::new(SessionPort { engine, tags, done, losses, guarded, exchanged, began })
+        let polled_at = began;
+        Box::new(SessionPort { engine, tags, done, losses, guarded, exchanged, over, began, polled_at })
     }
 
     fn engine(&mut self) -> Result<&mut AnyEngine, Failure> {
@@ -283,8 +294,12 @@ impl SessionPort {
 
     fn poll(&mut self, timeout: Option<Duration>) -> Result<(), Failure> {
         let mut done = std::mem::take(&mut self.done);
+        let before = done.len();
         let polled = self.engine()?.poll(timeout, &mut done);
-        self.done = done;
+        if done.len() > before {
+            self.losses = 0;
+        }
+        (self.done, self.polled_at) = (done, Instant::now());
         polled?;
         self.tell_events()
     }
@@ -294,7 +309,8 @@ impl SessionPort {
         while let Some(event) = self.engine.as_mut().and_then(AnyEngine::event) {
             match event {
                 EngineEvent::Lost { reason } => {
-                    self.losses += 1;
+                    // Of nothing that is under way there is no answer.
+                    self.losses = if self.tags.is_empty() { 0 } else { self.losses + 1 };
                     if self.losses > LOSSES_MAX {
                         let message =
                             format!("the session is lost each time before a command is answered: {reason}");
@@ -302,6 +318,7 @@ impl SessionPort {
                     }
                     say(&format!("lunette: the session was lost: {reason}; logging in again"));
                 }
+                EngineEvent::Over { reason } => self.over = Some(reason),
                 EngineEvent::Reconnected { portal, after } => {
                     say(&format!("lunette: logged in again at {portal} after {:.1} s", after.as_secs_f64()));
                 }

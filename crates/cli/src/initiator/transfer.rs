@@ -17,7 +17,6 @@ use super::amount::Span;
 use super::disk::Disk;
 use super::options::{Algorithm, ChecksumOptions, ReadOptions, SourceOptions, VerifyOptions, WriteOptions};
 use super::pattern::Pattern;
-use super::port::ATTEND_INTERVAL;
 use super::report::tell;
 use super::stream::{Flow, ReadStream, WriteStream};
 use crate::banner::size;
@@ -101,15 +100,16 @@ enum Source {
     Stream { from: File, name: String },
 }
 
-/// Waits until there is something to read, or its end; the session of a disk goes on meanwhile, however long a pipe brings nothing.
+/// Waits until there is something to read, or its end; the session of a disk goes on meanwhile, however slowly a pipe brings it.
 fn wait_for_input(from: &File, disk: &mut Disk) -> Result<(), Failure> {
-    let interval = Timespec::try_from(ATTEND_INTERVAL).ok();
     let mut events = [PollFd::new(from, PollFlags::IN)];
-    // Where that cannot be told, the read waits.
-    while retry_on_intr(|| poll(&mut events, interval.as_ref())) == Ok(0) {
-        disk.port.attend()?;
+    loop {
+        let patience = Timespec::try_from(disk.port.attend()?).ok();
+        // Where that cannot be told, the read waits.
+        if retry_on_intr(|| poll(&mut events, patience.as_ref())) != Ok(0) {
+            return Ok(());
+        }
     }
-    Ok(())
 }
 
 impl Source {

@@ -1,6 +1,7 @@
 //! A disk as an end of a copy.
 
 use std::ops::Range;
+use std::time::Duration;
 
 use lunette_initiator::TargetUrl;
 use lunette_scsi::client::medium::Caching;
@@ -175,7 +176,7 @@ impl Endpoint for DiskEnd {
         Ok(self.writes.has_flushed())
     }
 
-    fn attend(&mut self) -> Result<(), Failure> {
+    fn attend(&mut self) -> Result<Duration, Failure> {
         self.disk.port.attend()
     }
 

@@ -4,6 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileTypeExt;
+use std::time::Duration;
 
 use lunette_scsi::client::UnitIdentity;
 
@@ -53,8 +54,8 @@ pub(super) trait Endpoint: Send {
     fn begin_flush(&mut self) -> Result<(), Failure>;
     /// Whether that is over; with `waits` it is.
     fn has_flushed(&mut self, waits: bool) -> Result<bool, Failure>;
-    /// Does what has to be done while nothing comes to be written, now and then.
-    fn attend(&mut self) -> Result<(), Failure>;
+    /// Does what has to be done beside what it is told to, and says for how long it may be left alone.
+    fn attend(&mut self) -> Result<Duration, Failure>;
     /// Waits for everything that is under way.
     fn settle(&mut self) -> Result<(), Failure>;
     fn close(self: Box<Self>);

@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use lunette_scsi::client::UnitIdentity;
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
@@ -156,8 +157,8 @@ impl Endpoint for FileEnd {
         Ok(self.flush.is_none())
     }
 
-    fn attend(&mut self) -> Result<(), Failure> {
-        Ok(())
+    fn attend(&mut self) -> Result<Duration, Failure> {
+        Ok(Duration::MAX)
     }
 
     fn settle(&mut self) -> Result<(), Failure> {

@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
 
-use super::super::port::ATTEND_INTERVAL;
 use super::endpoint::Endpoint;
 use super::pieces::{Piece, Pieces, WAITING_MAX};
 use super::record::Record;
@@ -106,12 +105,9 @@ impl Job<'_> {
         let mut here = self.stable;
         let mut flush = (here, Instant::now());
         loop {
-            let piece = match pieces.recv_timeout(ATTEND_INTERVAL) {
+            let piece = match pieces.recv_timeout(destination.attend()?) {
                 Ok(piece) => piece,
-                Err(RecvTimeoutError::Timeout) => {
-                    destination.attend()?;
-                    continue;
-                }
+                Err(RecvTimeoutError::Timeout) => continue,
                 Err(RecvTimeoutError::Disconnected) => break,
             };
             match piece {
