@@ -125,7 +125,7 @@ fn compare(stand: &Stand<'_>, title: &str, lunette: &Target, yardsticks: &Yardst
                 let streamed = yardsticks
                     .stream
                     .as_ref()
-                    .map(|stream| stream.read(stand, workload.depth))
+                    .map(|stream| stream.read(stand, workload.depth, stand.turn_seconds()))
                     .transpose()?;
                 return Ok(streamed.map(|it| Run { rate: it.bytes_per_s, processor_us: it.processor_us }));
             }

@@ -40,7 +40,7 @@ use report::{Outcome, Section};
 /// Longer than any single measurement of a foreign tool takes, however slow the machine.
 const TOOL_LIMIT: Duration = Duration::from_secs(120);
 
-/// Measurements of one round that are so short make a ratio vary by a third of what it does with one that takes as long.
+/// A host's mood may change within a second: one measurement is so many short ones, which meet it as those of the other sides do.
 const TURNS: usize = 5;
 
 /// A few such files stay in the page cache of any machine that builds this.
@@ -188,11 +188,12 @@ impl<'a> Stand<'a> {
         Until::Seconds(self.seconds())
     }
 
-    /// So many short measurements make one, in turn with those of the other sides: this machine's mood changes within a second.
+    /// So many short measurements make one, in turn with those of the other sides.
     fn turns(&self) -> usize {
         if self.options.quick { 1 } else { TURNS }
     }
 
+    /// How long one of these takes.
     fn turn_seconds(&self) -> f64 {
         self.seconds() / self.turns() as f64
     }

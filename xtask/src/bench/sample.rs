@@ -87,15 +87,23 @@ impl Run {
     }
 }
 
-/// Like [`interleave_warm`] in so many times the rounds, of which `turns` in a row count as one: whose mood is short meets all sides of
-/// a round alike. A side that does not run in a row (`None`) has no rounds there.
+/// Like [`interleave_warm`] in so many times the rounds, of which `turns` in a row count as one: what a host gives to others for a moment
+/// is missing to all sides of a round alike. A side that does not run in a row (`None`) has no rounds there.
 pub(crate) fn interleave_turns(
     rounds: usize,
     turns: usize,
     rows: usize,
     sides: usize,
-    run: impl FnMut(usize, usize) -> Result<Option<Run>>,
+    mut run: impl FnMut(usize, usize) -> Result<Option<Run>>,
 ) -> Result<Vec<Vec<Vec<Run>>>> {
+    // As long as a round.
+    for _ in 1..turns {
+        for row in 0..rows {
+            for side in 0..sides {
+                run(row, side)?;
+            }
+        }
+    }
     let results = interleave_warm(rounds * turns, rows, sides, run)?;
     let together =
         |runs: &[Option<Run>]| Run::together(&runs.iter().copied().flatten().collect::<Vec<Run>>());
@@ -155,14 +163,14 @@ mod tests {
     fn turns_of_a_round_are_one() {
         let run = |rate, processor_us| Run { rate, processor_us: Some(processor_us) };
         let mut turn = 0.0;
-        // One side alone; the first is to warm up.
+        // One side alone; the first two are to warm up.
         let results = interleave_turns(2, 2, 1, 2, |_, side| {
             turn += f64::from(u8::from(side == 0));
             Ok((side == 0).then(|| run(10.0 * turn, 1.0 + turn)))
         });
         let sides = results.expect("no error").remove(0);
         let rates: Vec<f64> = sides[0].iter().map(|run| run.rate).collect();
-        assert_eq!((rates, sides[1].len()), (vec![25.0, 45.0], 0));
+        assert_eq!((rates, sides[1].len()), (vec![35.0, 55.0], 0));
         let spent = Run::together(&[run(10.0, 4.0), run(30.0, 8.0)]).and_then(|run| run.processor_us);
         assert!(spent.is_some_and(|spent| (spent - 7.0).abs() < 1e-9), "by operations: {spent:?}");
         let unknown = Run { rate: 1.0, processor_us: None };

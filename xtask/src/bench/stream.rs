@@ -45,7 +45,7 @@ impl Stream {
     ///
     /// # Errors
     /// The server ended.
-    pub(crate) fn read(&self, stand: &Stand<'_>, depth: u32) -> Result<Streamed> {
+    pub(crate) fn read(&self, stand: &Stand<'_>, depth: u32, seconds: f64) -> Result<Streamed> {
         #[derive(Deserialize)]
         struct Told {
             operations: u64,
@@ -53,7 +53,7 @@ impl Stream {
         }
         let mut command = Command::new(stand.generator().program());
         command.args(["stream", "read", &self.portal, "--depth", &depth.to_string()]);
-        command.args(["--seconds", &stand.turn_seconds().to_string()]);
+        command.args(["--seconds", &seconds.to_string()]);
         let before = processor_time(self.server.pid());
         let finished = run(&mut command, TOOL_LIMIT)?;
         let spent_ns =

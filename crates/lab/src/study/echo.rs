@@ -233,14 +233,21 @@ pub(super) fn handshake(site: &Site) -> Result<Option<Duration>, LabError> {
         return Ok(None);
     }
     let failed = LabError::system("a connection over the emulated link");
-    let _listener = site.far(|| TcpListener::bind(Site::address(PORT)))?;
+    let listener = site.far(|| TcpListener::bind(Site::address(PORT)))?;
     let times = site.near(|| {
         let time = |_| {
             thread::sleep(PAUSE);
             let began = Instant::now();
-            connect(Site::address(PORT)).map(|_| began.elapsed())
+            let near = connect(Site::address(PORT))?;
+            let took = began.elapsed();
+            // Both ends are closed in order.
+            let (far, _) = listener.accept()?;
+            drop((near, far));
+            Ok(took)
         };
-        (0..CONNECTIONS).map(time).collect::<io::Result<Vec<_>>>()
+        let times = (0..CONNECTIONS).map(time).collect::<io::Result<Vec<_>>>();
+        thread::sleep(PAUSE);
+        times
     })?;
     Ok(usual(times.map_err(failed)?))
 }
