@@ -9,7 +9,7 @@ use std::time::Duration;
 use lunette_block::OperationKind;
 use lunette_tests::commands::good;
 use lunette_tests::engine::pattern;
-use lunette_tests::in_process::InProcess;
+use lunette_tests::in_process::{InProcess, wait_until};
 use lunette_tests::lunette::{Lunette, binary};
 
 const BYTES: usize = 1 << 20;
@@ -78,14 +78,16 @@ fn a_pipe_may_bring_little_at_a_time() {
 #[test]
 fn a_target_that_is_gone_for_good_is_told_before_more_comes() {
     let target = Lunette::serve().luns(["0=mem:4M"]).start().expect("a target");
-    let (child, mut pipe) = writing(&target.url(0), &["--recovery", "1"]);
+    let (mut child, mut pipe) = writing(&target.url(0), &["--recovery", "1"]);
     pipe.write_all(&[7; 4096]).expect("it reads");
     // It may not have logged in before.
-    thread::sleep(Duration::from_secs(1));
+    thread::sleep(Duration::from_secs(3));
     target.kill().expect("an end");
+    wait_until("the command ends", || child.try_wait().expect("a child").is_some());
     let output = child.wait_with_output().expect("an end");
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code() == Some(3) && said.contains("error: "), "{output:?}");
+    let is_told = said.contains("the session was lost") && said.contains("error: ");
+    assert!(output.status.code() == Some(3) && is_told, "{output:?}");
     drop(pipe);
 }
 

@@ -23,6 +23,8 @@ const REQUEST_SENSE: u8 = 0x03;
 /// How often a session may be lost and had again without any command being answered: what a target does to the first try it
 /// does to all of them.
 const LOSSES_MAX: u32 = 8;
+/// A session that was there for so long was not lost for what its login, or a question behind that, has met.
+const SETTLED: Duration = Duration::from_secs(5);
 /// How long paths that are being logged in are waited for, where all are to be told of: a connection and a login.
 const PATHS_LIMIT: Duration = Duration::from_secs(25);
 
@@ -135,6 +137,7 @@ struct SessionPort {
     over: Option<String>,
     began: Instant,
     polled_at: Instant,
+    up_since: Instant,
 }
 
 impl Port for SessionPort {
@@ -208,10 +211,17 @@ impl Port for SessionPort {
     }
 
     fn attend(&mut self) -> Result<Duration, Failure> {
-        let interval = if self.tags.len() > self.done.len() { BUSY_INTERVAL } else { IDLE_INTERVAL };
-        if self.polled_at.elapsed() >= interval {
-            self.poll(Some(Duration::ZERO))?;
-            if let Some(reason) = &self.over {
+        let interval = if self.is_busy() { BUSY_INTERVAL } else { IDLE_INTERVAL };
+        if self.polled_at.elapsed() < interval {
+            return Ok(interval);
+        }
+        self.poll(Some(Duration::ZERO))?;
+        if let Some(reason) = &self.over {
+            // What failed by that says more of it.
+            if let Some(failed) = self.done.iter().position(|completion| completion.result.is_err()) {
+                self.done.swap(0, failed);
+                self.finish()?;
+            } else if self.done.iter().all(Completion::is_good) {
                 return Err(Failure::session(format!("the session is over: {reason}")));
             }
         }
@@ -284,12 +294,28 @@ impl SessionPort {
     fn of(engine: AnyEngine) -> Box<dyn Port> {
         let (tags, done, losses, guarded, exchanged, over) = Default::default();
         let (engine, began) = (Some(engine), Instant::now());
-        let polled_at = began;
-        Box::new(SessionPort { engine, tags, done, losses, guarded, exchanged, over, began, polled_at })
+        let (polled_at, up_since) = (began, began);
+        Box::new(SessionPort {
+            engine,
+            tags,
+            done,
+            losses,
+            guarded,
+            exchanged,
+            over,
+            began,
+            polled_at,
+            up_since,
+        })
     }
 
     fn engine(&mut self) -> Result<&mut AnyEngine, Failure> {
         self.engine.as_mut().ok_or_else(|| Failure::internal("the session was closed"))
+    }
+
+    /// Commands are under way.
+    fn is_busy(&self) -> bool {
+        self.tags.len() > self.done.len()
     }
 
     fn poll(&mut self, timeout: Option<Duration>) -> Result<(), Failure> {
@@ -310,7 +336,8 @@ impl SessionPort {
             match event {
                 EngineEvent::Lost { reason } => {
                     // Of nothing that is under way there is no answer.
-                    self.losses = if self.tags.is_empty() { 0 } else { self.losses + 1 };
+                    let was_idle = !self.is_busy() && self.up_since.elapsed() >= SETTLED;
+                    self.losses = if was_idle { 0 } else { self.losses + 1 };
                     if self.losses > LOSSES_MAX {
                         let message =
                             format!("the session is lost each time before a command is answered: {reason}");
@@ -320,6 +347,7 @@ impl SessionPort {
                 }
                 EngineEvent::Over { reason } => self.over = Some(reason),
                 EngineEvent::Reconnected { portal, after } => {
+                    self.up_since = Instant::now();
                     say(&format!("lunette: logged in again at {portal} after {:.1} s", after.as_secs_f64()));
                 }
                 EngineEvent::ConnectionMissing { reason } => {

@@ -94,6 +94,16 @@ pub(crate) fn create(path: &Path, force: bool) -> Result<File, Failure> {
     })
 }
 
+/// Reads what is there; nothing at the end.
+fn read_some(from: &mut File, name: &str, buffer: &mut [u8]) -> Result<usize, Failure> {
+    loop {
+        match from.read(buffer) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            read => return read.map_err(|error| Failure::new(format!("cannot read {name}"), &error)),
+        }
+    }
+}
+
 /// Data for a range: from a file, the standard input, or a pattern.
 enum Source {
     Pattern(Pattern),
@@ -166,11 +176,9 @@ impl Source {
                 let mut filled = 0;
                 while filled < buffer.len() {
                     wait_for_input(from, disk)?;
-                    match from.read(&mut buffer[filled..]) {
-                        Ok(0) => break,
-                        Ok(count) => filled += count,
-                        Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                        Err(error) => return Err(Failure::new(format!("cannot read {name}"), &error)),
+                    match read_some(from, name, &mut buffer[filled..])? {
+                        0 => break,
+                        count => filled += count,
                     }
                 }
                 Ok(filled)
@@ -178,11 +186,11 @@ impl Source {
         }
     }
 
-    /// There is data that has not been read.
-    fn has_more(&mut self, disk: &mut Disk) -> Result<bool, Failure> {
+    /// There is data that has not been read. All is done with the disk, whatever becomes of its session meanwhile.
+    fn has_more(&mut self) -> Result<bool, Failure> {
         match self {
             Source::Pattern(_) => Ok(false),
-            Source::Stream { .. } => self.fill(0, &mut [0], disk).map(|filled| filled > 0),
+            Source::Stream { from, name } => read_some(from, name, &mut [0]).map(|count| count > 0),
         }
     }
 
@@ -240,7 +248,7 @@ pub(crate) fn write(options: &WriteOptions) -> Result<(), Failure> {
         }
     }
     stream.flush(&mut disk)?;
-    if !is_given && source.has_more(&mut disk)? {
+    if !is_given && source.has_more()? {
         return Err(Failure::usage(format!(
             "there is more data than the disk has room for: its {} bytes from there are written",
             span.length_bytes()
@@ -334,7 +342,7 @@ pub(crate) fn verify(options: &VerifyOptions) -> Result<(), Failure> {
         }
         stream.recycle(data);
     }
-    if difference.is_none() && !is_given && source.has_more(&mut disk)? {
+    if difference.is_none() && !is_given && source.has_more()? {
         return Err(Failure::mismatch(format!(
             "the input is longer than the {} bytes of the disk from there, which are equal",
             span.length_bytes()
