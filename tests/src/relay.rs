@@ -2,11 +2,12 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size};
+use rustix::net::{AddressFamily, SocketType};
 
 /// A running relay; it ends with the test.
 #[derive(Debug)]
@@ -17,12 +18,11 @@ pub struct Relay {
     streams: Arc<Mutex<Vec<TcpStream>>>,
     is_closed: Arc<AtomicBool>,
     is_frozen: Arc<AtomicBool>,
-    /// Bytes a second that each direction of a connection carries; 0: whatever comes.
-    bytes_per_s: Arc<AtomicUsize>,
 }
 
-/// Who is slow takes so much at a time, and keeps little more.
-const SLOW_BYTES: usize = 16 << 10;
+/// What a slow line takes at a time, and what each of its ends holds.
+const SLOW_BYTES: usize = 4 << 10;
+const SLOW_BUFFER_BYTES: usize = 16 << 10;
 
 impl Relay {
     /// Carries connections to this target.
@@ -31,6 +31,19 @@ impl Relay {
     /// The system has no port.
     #[must_use]
     pub fn to(target: SocketAddr) -> Self {
+        Self::with(target, None)
+    }
+
+    /// Carries no more than this in each direction of a connection: a slow line.
+    ///
+    /// # Panics
+    /// The system has no port.
+    #[must_use]
+    pub fn slow(target: SocketAddr, bytes_per_s: usize) -> Self {
+        Self::with(target, Some(bytes_per_s))
+    }
+
+    fn with(target: SocketAddr, bytes_per_s: Option<usize>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
         let streams: Arc<Mutex<Vec<TcpStream>>> = Arc::default();
@@ -40,38 +53,28 @@ impl Relay {
         let leads_to = Arc::clone(&target);
         let (kept, closed) = (Arc::clone(&streams), Arc::clone(&is_closed));
         let frozen = Arc::clone(&is_frozen);
-        let bytes_per_s = Arc::new(AtomicUsize::new(0));
-        let rate = Arc::clone(&bytes_per_s);
+        if bytes_per_s.is_some() {
+            // Those that it accepts take after it.
+            set_socket_recv_buffer_size(&listener, SLOW_BUFFER_BYTES).expect("a socket option");
+        }
         std::thread::spawn(move || {
             for near in listener.incoming().map_while(Result::ok) {
                 if closed.load(Ordering::SeqCst) {
                     continue;
                 }
                 let target = *leads_to.lock().expect("no panic");
-                let Ok(far) = TcpStream::connect(target) else { continue };
+                let Ok(far) = connect(target, bytes_per_s.is_some()) else { continue };
                 let ends = [near.try_clone(), far.try_clone()].map(|end| end.expect("a descriptor"));
                 kept.lock().expect("no panic").extend(ends);
                 let [near_too, far_too] =
                     [near.try_clone(), far.try_clone()].map(|end| end.expect("a descriptor"));
                 for (from, to) in [(near, far), (far_too, near_too)] {
-                    let (frozen, rate) = (Arc::clone(&frozen), Arc::clone(&rate));
-                    std::thread::spawn(move || carry(from, to, &frozen, &rate));
+                    let frozen = Arc::clone(&frozen);
+                    std::thread::spawn(move || carry(from, to, &frozen, bytes_per_s));
                 }
             }
         });
-        Self { address, target, streams, is_closed, is_frozen, bytes_per_s }
-    }
-
-    /// Carries no more than this in each direction of each connection, those that there are as well: a slow line.
-    ///
-    /// # Panics
-    /// The system does not take the size of a buffer.
-    pub fn slow_down(&self, bytes_per_s: usize) {
-        self.bytes_per_s.store(bytes_per_s, Ordering::SeqCst);
-        for stream in self.streams.lock().expect("no panic").iter() {
-            set_socket_recv_buffer_size(stream, SLOW_BYTES).expect("a socket option");
-            set_socket_send_buffer_size(stream, SLOW_BYTES).expect("a socket option");
-        }
+        Self { address, target, streams, is_closed, is_frozen }
     }
 
     /// Cuts all connections that there are; new ones are carried again.
@@ -117,13 +120,23 @@ impl Relay {
     }
 }
 
-fn carry(mut from: TcpStream, mut to: TcpStream, is_frozen: &AtomicBool, bytes_per_s: &AtomicUsize) {
-    let mut bytes = vec![0; 65536];
-    loop {
-        let rate = bytes_per_s.load(Ordering::SeqCst);
-        let most = if rate > 0 { SLOW_BYTES } else { bytes.len() };
-        let Ok(read @ 1..) = from.read(&mut bytes[..most]) else { break };
-        if rate > 0 {
+/// Whose buffers are small has to have them before there is a connection: a window does not shrink.
+fn connect(target: SocketAddr, is_slow: bool) -> std::io::Result<TcpStream> {
+    if !is_slow {
+        return TcpStream::connect(target);
+    }
+    let family = if target.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = rustix::net::socket(family, SocketType::STREAM, None)?;
+    set_socket_recv_buffer_size(&socket, SLOW_BUFFER_BYTES)?;
+    set_socket_send_buffer_size(&socket, SLOW_BUFFER_BYTES)?;
+    rustix::net::connect(&socket, &target)?;
+    Ok(socket.into())
+}
+
+fn carry(mut from: TcpStream, mut to: TcpStream, is_frozen: &AtomicBool, bytes_per_s: Option<usize>) {
+    let mut bytes = vec![0; if bytes_per_s.is_some() { SLOW_BYTES } else { 65536 }];
+    while let Ok(read @ 1..) = from.read(&mut bytes) {
+        if let Some(rate) = bytes_per_s {
             std::thread::sleep(Duration::from_secs_f64(read as f64 / rate as f64));
         }
         if is_frozen.load(Ordering::SeqCst) {

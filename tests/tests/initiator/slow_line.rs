@@ -8,11 +8,11 @@ use lunette_tests::in_process::InProcess;
 use lunette_tests::relay::Relay;
 
 /// Silence before a ping, and what its answer may take.
-const PATIENCE: Duration = Duration::from_millis(300);
+const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Half a megabyte takes two seconds.
+/// A megabyte takes four seconds.
 const BYTES_PER_S: usize = 256 << 10;
-const BLOCKS: u32 = 1024;
+const BLOCKS: u32 = 2048;
 
 fn connect(target: &InProcess, relay: &Relay) -> Engine {
     let timing = Timing {
@@ -33,9 +33,8 @@ fn connect(target: &InProcess, relay: &Relay) -> Engine {
 #[test]
 fn who_sends_and_takes_little_at_a_time_is_not_dead() {
     let target = InProcess::start(&["mem:16M"]);
-    let relay = Relay::to(target.portal());
+    let relay = Relay::slow(target.portal(), BYTES_PER_S);
     let mut engine = connect(&target, &relay);
-    relay.slow_down(BYTES_PER_S);
     let data = pattern(7, BLOCKS as usize * 512);
     let began = Instant::now();
     let written = execute(&mut engine, write(0, 0, BLOCKS, data.clone()));

@@ -43,8 +43,8 @@ pub(super) struct Link {
     is_blocked: bool,
     /// When the socket took something last.
     took_at: Duration,
-    /// What had been acknowledged when that was last looked at.
-    acknowledged_bytes: Option<u64>,
+    /// What had come and gone when that was last looked at.
+    moved: Option<Facts>,
     /// The target wants this connection to be logged out by then.
     pub(super) leave_by: Option<Duration>,
 }
@@ -63,13 +63,14 @@ impl Link {
     }
 
     /// How long ago bytes last came, and were last acknowledged while more of them waited to be: the last ones may be acknowledged by
-    /// a machine whose target is dead. Nothing where the kernel does not tell, and of acknowledgements if none has come since this was
-    /// last asked.
-    fn moved_ago(&mut self) -> Option<(Duration, Option<Duration>)> {
-        let now = Facts::of(&self.socket)?;
-        let before = self.acknowledged_bytes.replace(now.acknowledged_bytes);
-        let has_gone = now.has_unacknowledged && before.is_some_and(|before| now.acknowledged_bytes > before);
-        Some((now.received_ago, has_gone.then_some(now.acknowledged_ago)))
+    /// a machine whose target is dead. Nothing of what has not moved since this was last asked, or where the kernel does not tell.
+    fn moved_ago(&mut self) -> [Option<Duration>; 2] {
+        let now = Facts::of(&self.socket);
+        let before = std::mem::replace(&mut self.moved, now);
+        let Some((before, now)) = before.zip(now) else { return [None; 2] };
+        let has_come = now.received_bytes > before.received_bytes;
+        let has_gone = now.has_unacknowledged && now.acknowledged_bytes > before.acknowledged_bytes;
+        [has_come.then_some(now.received_ago), has_gone.then_some(now.acknowledged_ago)]
     }
 
     /// Has the system forget what it still has to send, and reset the connection when it is closed.
@@ -103,6 +104,7 @@ impl Engine {
         let data = epoll::EventData::new_u64(self.tokens);
         let added = epoll::add(&self.epoll, &connected.stream, data, epoll::EventFlags::IN);
         let parameters = connected.outcome.connection;
+        let moved = Facts::of(&connected.stream);
         self.links.push(Link {
             id,
             token: self.tokens,
@@ -115,7 +117,7 @@ impl Engine {
             transmitter: Transmitter::default(),
             is_blocked: false,
             took_at: Duration::ZERO,
-            acknowledged_bytes: None,
+            moved,
             leave_by: None,
         });
         added.map_err(|error| Error::System { what: "an epoll registration", source: error.into() })
@@ -150,10 +152,9 @@ impl Engine {
     /// Has the session know which connections are slow, and not dead.
     pub(super) fn look_for_progress(&mut self) {
         for link in &mut self.links {
-            if let Some((received, acknowledged)) = link.moved_ago() {
-                let at = |ago: Duration| self.now.saturating_sub(ago);
-                self.session.saw_progress(link.id, at(received), acknowledged.map(at));
-            }
+            let [received, acknowledged] =
+                link.moved_ago().map(|ago| ago.map(|ago| self.now.saturating_sub(ago)));
+            self.session.saw_progress(link.id, received, acknowledged);
         }
     }
 

@@ -128,12 +128,12 @@ impl Session {
     pub fn saw_progress(
         &mut self,
         id: ConnectionId,
-        received_at: Duration,
+        received_at: Option<Duration>,
         acknowledged_at: Option<Duration>,
     ) {
         let patience = self.settings.nop_timeout.saturating_mul(ACKNOWLEDGED_PATIENCE);
         let Some(connection) = self.connection_mut(id) else { return };
-        connection.heard_at = connection.heard_at.max(received_at);
+        connection.heard_at = connection.heard_at.max(received_at.unwrap_or_default());
         if let (Some((_, begun)), Some(at)) = (connection.keepalive, acknowledged_at) {
             connection.heard_at = connection.heard_at.max(at.min(begun.saturating_add(patience)));
         }

@@ -88,20 +88,20 @@ fn bytes_that_move_put_off_the_end() {
     let mut world = world();
     let (interval, timeout) = (Settings::default().nop_interval.unwrap(), Settings::default().nop_timeout);
     let asked = NOW + interval;
-    world.session.saw_progress(world.id, NOW, Some(asked));
+    world.session.saw_progress(world.id, None, Some(asked));
     assert_eq!(world.session.next_deadline(), Some(asked), "nobody was asked");
     world.tick(asked);
     let due = asked + timeout;
     assert_eq!(world.session.next_deadline(), Some(due));
     let moved = due - timeout / 2;
-    for (received_at, acknowledged_at) in [(moved, None), (NOW, Some(moved + timeout))] {
+    for (received_at, acknowledged_at) in [(Some(moved), None), (None, Some(moved + timeout))] {
         world.session.saw_progress(world.id, received_at, acknowledged_at);
-        let due = acknowledged_at.unwrap_or(received_at) + timeout;
+        let due = acknowledged_at.or(received_at).unwrap() + timeout;
         assert_eq!(world.session.next_deadline(), Some(due));
         world.tick(due - Duration::from_millis(1));
         assert_eq!(world.outbox.events, []);
     }
-    world.session.saw_progress(world.id, NOW, Some(asked + timeout * 100));
+    world.session.saw_progress(world.id, None, Some(asked + timeout * 100));
     let due = asked + timeout * 11;
     assert_eq!(world.session.next_deadline(), Some(due));
     world.tick(due);
