@@ -218,7 +218,8 @@ impl Port for SessionPort {
         self.poll(Some(Duration::ZERO))?;
         if let Some(reason) = &self.over {
             // What failed by that says more of it.
-            if let Some(failed) = self.done.iter().position(|completion| completion.result.is_err()) {
+            let is_failed = |one: &Completion| one.result.is_err() && self.tags.contains_key(&one.id);
+            if let Some(failed) = self.done.iter().position(is_failed) {
                 self.done.swap(0, failed);
                 self.finish()?;
             } else if self.done.iter().all(Completion::is_good) {
