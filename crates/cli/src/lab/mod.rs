@@ -1,6 +1,7 @@
 //! `lunette lab`: studies that others have published, repeated on emulated links.
 
 mod kept;
+mod progress;
 mod text;
 
 use std::fs;
@@ -9,9 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use lunette_lab::{
-    FORM, LabError, Laboratory, Parameter, Peer, Setting, Study, StudyResult, Told, report, studies, study,
+    FORM, LabError, Laboratory, Parameter, Peer, Setting, Study, StudyResult, report, studies, study,
 };
 use lunette_wan::acquire_privileges;
 use serde::{Deserialize, Serialize};
@@ -21,6 +21,7 @@ use crate::bench::{Interrupts, parse_seconds};
 use crate::failure::{Failure, say};
 use crate::initiator::{print, tell};
 use crate::output;
+use progress::Progress;
 
 const PRIVILEGES_HELP: &str = "run it as root, or let users make namespaces and open /dev/net/tun, as for `lunette wan run`; `--proxy` measures what can be \
      measured without a network";
@@ -335,25 +336,9 @@ fn run_one(
     laboratory: &Laboratory<'_>,
     study: &Study,
 ) -> Result<StudyResult, LabError> {
-    let target = if options.quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
-    let bar = ProgressBar::with_draw_target(None, target);
-    if let Ok(style) = ProgressStyle::with_template("{prefix} {wide_bar} {pos}/{len} {eta} {msg}") {
-        bar.set_style(style);
-    }
-    bar.set_prefix(study.name);
-    let told = |told: Told<'_>| {
-        bar.set_length(told.of as u64);
-        bar.set_position(told.done as u64);
-        let values = told.parameters.iter().map(|pair| pair.1.as_str()).collect::<Vec<_>>();
-        bar.set_message(values.join(" "));
-        if let Some(why) = told.failed {
-            let pairs = told.parameters.iter().map(|(name, value)| format!("{name} {value}"));
-            let words: Vec<String> = [study.name.to_owned()].into_iter().chain(pairs).collect();
-            bar.suspend(|| say(&format!("lunette: {} has failed: {why}", words.join(", "))));
-        }
-    };
-    let result = laboratory.run(study, &told);
-    bar.finish_and_clear();
+    let progress = Progress::new(study.name, options.quiet);
+    let result = laboratory.run(study, &|told| progress.tell(told));
+    progress.end();
     result
 }
 
