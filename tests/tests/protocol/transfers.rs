@@ -395,6 +395,34 @@ fn any_order_is_no_licence_for_gaps_and_overlaps() {
     }
 }
 
+/// Segments may be as short as their sender likes, and as far apart; of too many gaps none is remembered, and the command fails.
+#[test]
+fn bytes_that_are_scattered_without_end_fail_their_command_alone() {
+    const SCATTERED: u32 = 20_000;
+    let target = InProcess::start(&[DISK]);
+    let keys = [("DataPDUInOrder", "No"), ("InitialR2T", "No"), ("ImmediateData", "No")];
+    let mut session = login(&target, &keys);
+    let command = ScsiCommand { is_final: false, ..write(0, 64, 64 << 10) };
+    let tag = session.command(&command, &[]).expect("sent");
+    let mut bytes = Vec::new();
+    // The last place first: it leaves a gap before it, which each of the others divides.
+    for (data_sn, buffer_offset) in std::iter::once(64 << 10).chain(1..SCATTERED).enumerate() {
+        let pdu = ScsiDataOut {
+            is_final: buffer_offset + 1 == SCATTERED,
+            lun: command.lun,
+            initiator_task_tag: tag,
+            target_transfer_tag: TargetTransferTag::RESERVED,
+            data_sn: DataSn(data_sn as u32),
+            buffer_offset,
+            ..ScsiDataOut::default()
+        };
+        bytes.extend(session.connection().encode(&InitiatorPdu::ScsiDataOut(pdu), &[]));
+    }
+    session.connection().send_bytes(&bytes).expect("sent");
+    assert_eq!(session.ending(tag).expect("an answer").status, 2);
+    expect_on_disk(&mut session, 64, &[0; 2048]);
+}
+
 /// 11.4.5: what fails moves nothing, in either direction; ESXi gives a disk up whose counts are wrong.
 #[test]
 fn a_command_that_moves_nothing_has_all_that_was_expected_as_residual() {

@@ -119,9 +119,11 @@ impl<D: Share> Session<D> {
             Sequence::Unsolicited => task.received,
             Sequence::Solicited(index) => task.r2ts[index].next_offset,
         };
-        if !self.parameters.data_pdu_in_order && !task.takes_in_any_order((pdu.buffer_offset, end), expected)
+        if !self.parameters.data_pdu_in_order
+            && task.fault.is_none()
+            && !task.takes_in_any_order((pdu.buffer_offset, end), expected)
         {
-            task.fault.get_or_insert(INCORRECT_AMOUNT_OF_DATA);
+            task.fault = Some(INCORRECT_AMOUNT_OF_DATA);
         }
         if recovers {
             task.lose(expected, if intact { pdu.buffer_offset } else { end });
@@ -284,11 +286,13 @@ impl<D: Share> Session<D> {
         let skips = |expected: DataSn, offset: u32| {
             self.recovers() && expected.precedes(pdu.data_sn) && pdu.buffer_offset >= offset
         };
-        // Where PDUs may come in any order, each fills a place that is still free.
+        // Where PDUs may come in any order, each fills a place that is still free. Of a task that has failed nobody counts them any more.
         let fits = |offset: u32| {
             pdu.buffer_offset == offset
                 || !self.parameters.data_pdu_in_order
-                    && (pdu.buffer_offset > offset || task.gaps.contain(pdu.buffer_offset, end))
+                    && (pdu.buffer_offset > offset
+                        || task.fault.is_some()
+                        || task.gaps.contain(pdu.buffer_offset, end))
         };
         if pdu.target_transfer_tag == TargetTransferTag::RESERVED {
             let limit = task.expected_out().min(self.parameters.first_burst_length);
