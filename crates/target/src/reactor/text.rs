@@ -13,6 +13,10 @@ use super::Reactor;
 use crate::access::Caller;
 use crate::portals::own_addresses;
 
+/// What a Text Request counts as at least of the text that one read of a socket may have answered, in bytes: to look at what its
+/// initiator may see can mean to ask the system for its addresses, and all of the answer may be empty.
+const TEXT_BYTES_MIN: usize = 8 << 10;
+
 impl Reactor {
     /// This side's MaxRecvDataSegmentLength is another than before: all sessions are to be told.
     pub(super) fn declare_anew(&mut self) {
@@ -62,6 +66,7 @@ impl Reactor {
             }
             return;
         }
+        self.text_left_bytes = self.text_left_bytes.saturating_sub(TEXT_BYTES_MIN);
         let Some(connection) = self.connection(token) else { return };
         let (local, peer) = (connection.local, connection.peer);
         let Some(session) = self.sessions.get(index) else { return };
@@ -84,7 +89,8 @@ impl Reactor {
                 max_send_data_segment_length,
                 declared,
             } => {
-                self.text_left_bytes = self.text_left_bytes.saturating_sub(text.len());
+                let beyond_bytes = text.len().saturating_sub(TEXT_BYTES_MIN);
+                self.text_left_bytes = self.text_left_bytes.saturating_sub(beyond_bytes);
                 let flags = (is_final, is_continued, target_transfer_tag);
                 session.core.send_text(cid, request.initiator_task_tag, flags, text, &mut self.outbox);
                 if let Some(bytes) = max_send_data_segment_length {
