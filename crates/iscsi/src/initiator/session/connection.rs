@@ -161,6 +161,12 @@ impl Connection {
         self.requests.push_back(Entry::Pdu(Box::new((bhs, data)), meaning));
     }
 
+    /// A number has gone alone, or its command has ended without an answer. Those before `exp_cmd_sn` have come.
+    pub(super) fn note_plug(&mut self, cmd_sn: CmdSn, exp_cmd_sn: CmdSn) {
+        self.plugs.retain(|plug| !plug.precedes(exp_cmd_sn));
+        self.plugs.push(cmd_sn);
+    }
+
     /// Counts an answer to something that the target said unasked; false when it has not read those before.
     pub(super) const fn owes_another_answer(&mut self) -> bool {
         self.pongs += 1;

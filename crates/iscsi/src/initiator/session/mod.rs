@@ -423,9 +423,9 @@ impl Session {
             && let Some(connection) = self.connection_mut(task.connection)
         {
             connection.load -= task.load();
-            if task.stage == Stage::Sent && !task.cmd_sn.precedes(exp_cmd_sn) {
-                // By a function without an answer, as one whose connection was lost: its number may be lost, too.
-                connection.plugs.push(task.cmd_sn);
+            if task.stage == Stage::Sent && !end.was_answered() && !task.cmd_sn.precedes(exp_cmd_sn) {
+                // As one whose connection was lost, it may never have come, and its number not either.
+                connection.note_plug(task.cmd_sn, exp_cmd_sn);
             }
             if let Some(answered) = &task.answered {
                 connection.order.completed(answered.stat_sn);

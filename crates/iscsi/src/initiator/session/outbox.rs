@@ -127,6 +127,13 @@ pub enum End {
     Unknown,
 }
 
+impl End {
+    /// By an answer of the target to the command itself: it has come there.
+    pub(super) const fn was_answered(&self) -> bool {
+        matches!(self, Self::Answered(_) | Self::Faulty(..) | Self::TargetFailure { .. })
+    }
+}
+
 /// What an Asynchronous Message said (11.9.1) that is for the layers above.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Notice {

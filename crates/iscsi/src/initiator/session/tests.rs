@@ -161,6 +161,17 @@ fn data_in_out_of_its_order_or_place_is_refused() {
     assert_eq!(again.refused(TargetPdu::ScsiDataIn(pdu), &segment(512)), "13.18");
 }
 
+/// 4.2.2.1: a target may be late to say what it has had; what it has answered it has had all the same.
+#[test]
+fn numbers_of_answered_commands_are_not_kept_for_a_lost_connection() {
+    let mut world = world();
+    let numbers = Numbers { exp_cmd_sn: CMD_SN, ..numbers(0) };
+    let response = ScsiResponse { response: 1, numbers, ..world.response(world.write) };
+    world.take(TargetPdu::ScsiResponse(response), &segment(0));
+    assert!(matches!(world.end(), End::TargetFailure { response: 1 }), "{:?}", world.outbox.events);
+    assert!(world.session.connections[0].plugs.is_empty());
+}
+
 /// tgtd ends no sequence before the command's data; where PDUs come in order, that harms nobody.
 #[test]
 fn a_sequence_beyond_a_burst_is_borne_where_data_comes_in_order() {

@@ -97,8 +97,7 @@ impl Session {
     pub(super) fn plug(&mut self, at: usize, cmd_sn: CmdSn, outbox: &mut Outbox) -> usize {
         let acknowledged = self.exp_cmd_sn;
         let connection = &mut self.connections[at];
-        connection.plugs.retain(|plug| !plug.precedes(acknowledged));
-        connection.plugs.push(cmd_sn);
+        connection.note_plug(cmd_sn, acknowledged);
         let ping = NopOut {
             immediate: false,
             lun: LunField::default(),
