@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use lunette_block::OperationKind;
+use lunette_block::fault::{Effect, Errno, Rule, When};
 use lunette_target::config::{AccessRule, Grant, LunFlag, PortalConfig, TargetConfig};
 use lunette_tests::in_process::InProcess;
 use lunette_tests::initiator::{Command, Initiator, LoginOptions, cdb};
@@ -358,9 +359,16 @@ fn reserve_out(session: &mut Raw, action: u8, [key, other]: [u64; 2]) -> Initiat
     session.command(&command, &list).expect("sent")
 }
 
-/// Nothing of a nexus that was preempted reaches the medium after PREEMPT AND ABORT is answered (SPC-4).
+/// Nothing of a nexus that was preempted reaches the medium after PREEMPT AND ABORT is answered (SPC-4), whether a reservation would
+/// keep it from there or not.
 #[test]
 fn a_preempted_copy_writes_nothing_after_the_answer() {
+    for is_reserved in [true, false] {
+        preempt_a_copy(is_reserved);
+    }
+}
+
+fn preempt_a_copy(is_reserved: bool) {
     const RESERVE: u8 = 1;
     const PREEMPT_AND_ABORT: u8 = 5;
     const REGISTER_AND_IGNORE: u8 = 6;
@@ -371,8 +379,10 @@ fn a_preempted_copy_writes_nothing_after_the_answer() {
         let tag = reserve_out(session, REGISTER_AND_IGNORE, [0, key]);
         session.good(tag).expect("registered");
     }
-    let tag = reserve_out(&mut holder, RESERVE, [0xb1, 0]);
-    holder.good(tag).expect("write exclusive, registrants only");
+    if is_reserved {
+        let tag = reserve_out(&mut holder, RESERVE, [0xb1, 0]);
+        holder.good(tag).expect("write exclusive, registrants only");
+    }
     let copy = copy_held_at_its_destination(&target, &mut victim);
     let tag = reserve_out(&mut holder, PREEMPT_AND_ABORT, [0xb1, 0xa1]);
     holder.waits(A_WHILE).expect("a piece is in the store");
@@ -381,6 +391,23 @@ fn a_preempted_copy_writes_nothing_after_the_answer() {
     holder.good(tag).expect("preempted");
     assert_eq!(victim.ending(copy).expect("an answer").codes(), (0xa, 0x0d, 0x01));
     assert_eq!(target.faults(1).calls(OperationKind::Write), 1, "the held one");
+}
+
+/// What is to be begun anew must have done nothing. A copy may have written to what it would read then: it says how far it came.
+#[test]
+fn a_copy_that_is_short_of_memory_is_begun_anew_only_if_it_has_written_nothing() {
+    for (read, expected) in [(1, (8, None)), (2, (2, Some((0xa, 0x0d, 0x01))))] {
+        let (target, _directory) = start();
+        let mut initiator = login(&target);
+        let unit = cscd(&mut initiator, 0);
+        // The range moves up by half of its length, its end first.
+        let (cdb, list) = extended_copy([&unit, &unit], (8 * MIB / 512) as u16, 0, (4 * MIB / 512) as u64);
+        target.faults(0).add(Rule::new(OperationKind::Read, When::Nth(read), Effect::Fail(Errno::NOMEM)));
+        let ending =
+            initiator.execute(Command { cdb, data_out: list, ..Command::default() }).expect("an answer");
+        let sense = ending.sense.get(2..14).map(|sense| (sense[0] & 0xf, sense[10], sense[11]));
+        assert_eq!((ending.status, sense), expected, "read {read}");
+    }
 }
 
 #[test]

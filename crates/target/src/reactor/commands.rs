@@ -5,7 +5,9 @@
 
 use std::sync::Arc;
 
-use lunette_block::{Buffer, Done, ErrorClass, IoCompletion, Operation, Volume, WriteBuffer, WriteSource};
+use lunette_block::{
+    Buffer, Done, ErrorClass, IoCompletion, Operation, StoreError, Volume, WriteBuffer, WriteSource,
+};
 use lunette_iscsi::session::TaskId;
 use lunette_scsi::{Io, IoOutcome, Lun, Next, Status, Terms};
 
@@ -357,6 +359,12 @@ impl Reactor {
                     self.io.submit(volume, store_tag(index, id), operation);
                 }
             }
+            None if context.has_copied => {
+                let tag = store_tag(index, id);
+                let source = std::io::ErrorKind::OutOfMemory.into();
+                let error = StoreError::Io { kind: ErrorClass::Busy, offset: 0, source };
+                self.io_finished(index, IoCompletion { tag, result: Err(error), buffer: None });
+            }
             None => self.finish_starved(index, id),
         }
     }
@@ -392,8 +400,10 @@ impl Reactor {
         if is_aborted {
             return self.finish(index, id, &lunette_scsi::Completion::status(Status::TaskAborted));
         }
-        // Short of memory or descriptors: the same command may succeed later.
-        if completion.result.as_ref().is_err_and(|error| error.class() == ErrorClass::Busy) {
+        // Short of memory or descriptors: the same command may succeed later. A copy says how far it has come, and is not begun anew.
+        if !context.has_copied
+            && completion.result.as_ref().is_err_and(|error| error.class() == ErrorClass::Busy)
+        {
             return self.refuse(index, id, Status::Busy);
         }
         // A read gives its own buffer back, a write the one with the initiator's data.

@@ -126,6 +126,8 @@ pub(super) struct TaskContext {
     pub(super) in_store: bool,
     /// The unit, by its NAA identifier, that a copy reads or writes just now.
     pub(super) copies_on: Option<u64>,
+    /// It is a copy, and has begun to write: were it begun anew, it might read what it has written.
+    pub(super) has_copied: bool,
     /// Other commands of its unit keep it from going on.
     pub(super) is_waiting: bool,
     /// Its data has yet to be asked for: it is among its session's [`TargetSession::unasked`].
@@ -247,6 +249,7 @@ impl TargetSession {
             is_missed: false,
             in_store: false,
             copies_on: None,
+            has_copied: false,
             is_waiting: false,
             is_unasked: false,
             asked: None,
