@@ -5,7 +5,7 @@
 
 use super::{Completion, Event, Next, Place, Task, Terms};
 use crate::bytes::{Cdb, asks_for_allegiance};
-use crate::commands::{State, Step, is_preempt_and_abort};
+use crate::commands::{self, Context, State, Step, is_preempt_and_abort};
 use crate::io::Io;
 use crate::lun::Lun;
 use crate::mode::QueueErrorManagement;
@@ -153,8 +153,8 @@ impl Task {
         if is_blocked { self.release(*next, nexus, path) } else { *next }
     }
 
-    /// A step that was held back may be taken. What it meets at the medium is looked at anew: a command with the ACA attribute may
-    /// have marked blocks meanwhile, made a token of them, or turned the write cache off.
+    /// A step that was held back may be taken. What it meets is looked at anew: a command with the ACA attribute may have stopped, protected,
+    /// reserved or begun to erase the unit meanwhile, marked blocks, made a token of them, or turned the write cache off.
     fn release(&mut self, next: Next, nexus: &Nexus, path: &Path) -> Next {
         // It has done nothing yet.
         self.mending = None;
@@ -162,6 +162,13 @@ impl Task {
         let completion = match next {
             Next::Done(completion) => completion,
             Next::Io(mut io) => {
+                let context = Context { nexus, path, announced_bytes: None };
+                if io.changes(path.unit.block_lengths()).is_some()
+                    && let Some(refusal) = commands::refused_after_wait(&context, &self.state, &self.cdb)
+                {
+                    std::mem::replace(&mut self.state, State::Finished).abandon(&path.unit);
+                    return self.advance(refusal, nexus, path);
+                }
                 if !path.unit.write_cache_enabled() {
                     io.make_stable();
                 }

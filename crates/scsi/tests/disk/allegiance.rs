@@ -206,6 +206,39 @@ fn commands_that_have_begun_are_blocked() {
     }
 }
 
+/// What a command with the ACA attribute has done to the unit keeps others from it that were at its medium before, as it keeps those that
+/// waited elsewhere.
+#[test]
+fn a_write_that_was_held_back_meets_the_unit_as_it_is_then() {
+    const STOP: [u8; 6] = [0x1b, 0, 0, 0, 0, 0];
+    const WRITE_SAME: [u8; 16] = [0x93, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x10, 0, 0, 0];
+    for stops in [false, true] {
+        let pair = Pair::new();
+        let (mut same, next) = start(&pair.second, &WRITE_SAME, Attribute::Simple, 1);
+        assert!(matches!(next, Next::DataOut { .. }), "{next:?}");
+        let data = [7; BLOCK];
+        let next = same.resume(&pair.second, Event::DataOut(&data));
+        assert!(matches!(next, Next::Io(Io::WriteOwned { .. })), "{next:?}");
+        establish(&pair);
+        let piece = Event::Io { result: Ok(IoOutcome::Done), data_out: &data, medium: &[] };
+        assert_eq!(same.resume(&pair.second, piece), Next::Wait, "the next piece is held back");
+        if stops {
+            let (mut stop, mut next) = start(&pair.first, &STOP, Attribute::Aca, 2);
+            while let Next::Io(_) = next {
+                next = io(&mut stop, &pair.first, &[]);
+            }
+            assert_eq!(done(next).status, Status::Good);
+        }
+        pair.first.clear_aca(lun(&pair.first));
+        let next = same.resume(&pair.second, Event::Turn { data_out: &data });
+        if stops {
+            assert_eq!(code(&done(next)), (2, 0x04), "NOT READY");
+        } else {
+            assert!(matches!(next, Next::Io(Io::WriteOwned { .. })), "{next:?}");
+        }
+    }
+}
+
 /// A command that is alone at the medium is seen as one: it ends there, and only its answer waits.
 #[test]
 fn who_is_alone_at_the_medium_is_blocked_behind_it() {
