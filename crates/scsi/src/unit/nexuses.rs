@@ -191,6 +191,12 @@ impl LogicalUnit {
         self.nexuses().iter().for_each(|nexus| nexus.end_copies());
     }
 
+    /// The same of copies through these nexuses.
+    pub(crate) fn end_copies_through(&self, names: &[NexusName]) {
+        let nexuses = self.nexuses();
+        nexuses.iter().filter(|nexus| names.contains(nexus.name())).for_each(|nexus| nexus.end_copies());
+    }
+
     /// The logical unit reset (SAM-5): mode pages go back to their saved values, nexuses to the initial priority, medium removal
     /// is allowed, a stopped unit runs again, what RESERVE reserved is released, and every nexus is told. Aborting the commands
     /// is the driver's part. Who is not attached will be told of POWER ON, which stands for any reset.

@@ -196,6 +196,8 @@ fn refuse_what_is_not_kept(unit: &LogicalUnit, aptpl: bool, byte: u16) -> Result
 
 fn carry_on(unit: &LogicalUnit, action: Action, effects: Effects, stores: bool) -> Progress {
     if action == (Action::Preempt { aborts: true }) && !effects.preempted.is_empty() {
+        // Without a reservation nothing else would keep them from going on here, as parts of commands of other units.
+        unit.end_copies_through(&effects.preempted);
         let io = Io::AbortTasks { nexuses: effects.preempted.clone(), is_told: false };
         let aborting = PersistentReserve::Aborting { stores, nexuses: effects.preempted };
         return Ok((State::PersistentReserve(aborting), Step::Io(io)));
