@@ -262,7 +262,6 @@ impl Task {
             }
             Ok((state, Step::Work { until_over })) => {
                 self.state = state;
-                path.unit.watch().about_to_change(0..u64::MAX);
                 self.leave(nexus);
                 Next::Io(Io::Work { until_over })
             }

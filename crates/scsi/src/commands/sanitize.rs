@@ -99,6 +99,8 @@ impl Begin {
     }
 
     fn launch(self, unit: &LogicalUnit) -> (State, Step) {
+        // The thread that does the work may be at its first block before this command goes on.
+        unit.watch().about_to_change(0..u64::MAX);
         unit.work().launch();
         let step = Step::Work { until_over: !self.immediate };
         (State::Begin(Begin { waiting: Waiting::Work, ..self }), step)
