@@ -39,7 +39,12 @@ pub(super) fn run(place: Place<'_>, disk: &DiskProbe, duty: Duty) -> Result<Run,
     let monitor = Monitor::default();
     let plan = disk.endless(site, duty)?;
     let (took, carried) = thread::scope(|scope| {
-        let working = scope.spawn(|| site.near(|| bench(&plan, &monitor)));
+        let working = scope.spawn(|| {
+            let carried = site.near(|| bench(&plan, &monitor));
+            // It may not even have begun.
+            monitor.stop();
+            carried
+        });
         let took = disturb((site, link), &lossy, &monitor, duty, disk.outstanding_bytes());
         monitor.stop();
         (took, working.join().map_err(|_| LabError::Panicked))
@@ -66,7 +71,10 @@ fn disturb(
     duty: Duty,
     under_way_bytes: u64,
 ) -> Result<(Option<Duration>, Duration), LabError> {
-    while monitor.bytes() == 0 && !monitor.is_stopped() {
+    while monitor.bytes() == 0 {
+        if monitor.is_stopped() {
+            return Ok((None, Duration::ZERO));
+        }
         thread::sleep(STEP);
     }
     thread::sleep(duty.warm_up);
