@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File, Metadata, OpenOptions};
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -78,7 +78,7 @@ fn created(path: &Path) -> Option<PathBuf> {
     Some(directory.join(path.file_name()?))
 }
 
-/// Writes an object of JSON to the file, in the place of what it held.
+/// Writes an object of JSON to the file, in the place of what it held, which is there until all of the new one is.
 ///
 /// # Errors
 /// It cannot be written.
@@ -88,7 +88,27 @@ pub(crate) fn write(path: &Path, result: &impl Serialize, form: Form) -> Result<
         Form::Lines => serde_json::to_string_pretty(result),
     };
     let json = json.map_err(|error| Failure::new("cannot write JSON", &error))?;
-    fs::write(path, json + "\n").map_err(|error| failed(path, &error))
+    replace(path, (json + "\n").as_bytes()).map_err(|error| failed(path, &error))
+}
+
+fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let path = match fs::canonicalize(path) {
+        Ok(path) => path,
+        // A link to nothing stays what it is, and nothing is there that could be lost.
+        Err(_) if path.is_symlink() => return fs::write(path, bytes),
+        Err(_) => path.to_owned(),
+    };
+    let is_regular = fs::metadata(&path).map_or(true, |metadata| metadata.is_file());
+    let mut new = path.clone().into_os_string();
+    new.push(format!(".{}.new", std::process::id()));
+    let created = if is_regular { File::create_new(&new) } else { Err(ErrorKind::Unsupported.into()) };
+    // A pipe takes what comes, and a directory may let nobody create files.
+    let Ok(mut file) = created else { return fs::write(path, bytes) };
+    let written = file.write_all(bytes).and_then(|()| file.sync_all()).and_then(|()| fs::rename(&new, &path));
+    if written.is_err() {
+        let _ = fs::remove_file(&new);
+    }
+    written
 }
 
 /// How an object is written.
@@ -140,6 +160,25 @@ mod tests {
         for path in [directory.path(), &file("nowhere/new"), &old.join("new")] {
             assert!(check(path, &[]).is_err(), "{}", path.display());
         }
+    }
+
+    #[test]
+    fn what_cannot_be_written_leaves_what_was_there() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = |name: &str| directory.path().join(name);
+        let (result, link) = (file("result"), file("link"));
+        symlink(&result, &link).expect("a link");
+        for number in 0..2 {
+            write(&link, &number, Form::Line).expect("written");
+            assert_eq!(fs::read_to_string(&result).expect("it is there"), format!("{number}\n"));
+        }
+        // A longer name than there are.
+        let long = file(&"x".repeat(300));
+        assert!(write(&long, &1, Form::Line).is_err());
+        assert!(link.is_symlink() && fs::read_dir(directory.path()).expect("a directory").count() == 2);
+        // What takes nothing, as a full disk does.
+        assert!(write(Path::new("/dev/full"), &1, Form::Line).is_err());
+        assert!(Path::new("/dev/full").exists());
     }
 
     #[test]

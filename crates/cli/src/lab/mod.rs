@@ -279,7 +279,9 @@ fn run_studies(options: &RunOptions) -> Result<(), Failure> {
         };
         let written = path.map_or(Ok(None), |path| kept::write(&path, &result, options.force));
         tell(options.json, &result, text::text)?;
-        lost.extend([text::missing(&result), text::lost(&result), written?].into_iter().flatten());
+        // Other studies are measured all the same, and theirs may find room.
+        let written = written.unwrap_or_else(|failure| Some(failure.to_string()));
+        lost.extend([text::missing(&result), text::lost(&result), written].into_iter().flatten());
     }
     if stops.load(Ordering::Relaxed) {
         say("lunette: ended early, on request");
