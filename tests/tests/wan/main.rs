@@ -585,6 +585,27 @@ fn a_proxy_needs_no_network_and_says_what_it_is() -> Result<()> {
     Ok(())
 }
 
+/// Its command is not left at a line that is gone, and what was carried is told.
+#[test]
+fn a_proxy_that_is_told_to_end_passes_that_on() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let report = directory.path().join("report.json");
+    let report_path = report.display().to_string();
+    let command = "trap 'exit 7' TERM; echo ready; while :; do sleep 0.02; done";
+    let mut proxy = Command::new(binary())
+        .args(["wan", "proxy", "--link", "rate=80M,rtt=2ms", "--to", "127.0.0.1:9", "--report", &report_path])
+        .args(["--", "sh", "-c", command])
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut line = String::new();
+    BufReader::new(proxy.stdout.take().context("a pipe")?).read_line(&mut line)?;
+    assert_eq!(line, "ready\n");
+    kill_process(Pid::from_child(&proxy), Signal::TERM)?;
+    assert_eq!(proxy.wait()?.code(), Some(7));
+    assert_eq!(json(&report)?["mode"], "proxy");
+    Ok(())
+}
+
 /// Nothing but the address says that it is one.
 #[test]
 fn a_proxy_that_stays_is_named_in_the_results() -> Result<()> {

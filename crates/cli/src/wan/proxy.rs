@@ -7,13 +7,13 @@ use std::process::{Command, ExitCode};
 
 use clap::Args;
 use lunette_link::Link;
-use lunette_wan::{Keeping, Proxy};
+use lunette_wan::{Keeping, Proxy, spawn_here};
 use serde::Serialize;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGCHLD, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::notice::{announce, note};
-use super::{LinkOptions, print, save, status_of};
+use super::{LinkOptions, print, run, save, status_of};
 use crate::bench::LINK_VARIABLE;
 use crate::failure::{Failure, say};
 use crate::output;
@@ -75,13 +75,14 @@ pub(super) fn proxy(options: &ProxyOptions) -> Result<ExitCode, Failure> {
     let ended = match options.command.split_first() {
         None => wait(&proxy, link).map(|()| ExitCode::SUCCESS)?,
         Some((program, arguments)) => {
-            let status = Command::new(program)
-                .args(arguments)
-                .env("LUNETTE_PROXY", proxy.address().to_string())
-                .env(LINK_VARIABLE, note(link))
-                .status()
-                .map_err(|error| Failure::network(format!("cannot run {}", program.display()), &error))?;
-            status_of(status)
+            let failed = |error| Failure::network(format!("cannot run {}", program.display()), &error);
+            let mut command = Command::new(program);
+            command.args(arguments).env("LUNETTE_PROXY", proxy.address().to_string());
+            command.env(LINK_VARIABLE, note(link));
+            // What ends this process is for the command to hear, which is not left without its line.
+            let mut signals = Signals::new([SIGINT, SIGTERM, SIGCHLD]).map_err(failed)?;
+            let mut command = spawn_here(&mut command).map_err(failed)?;
+            status_of(run::wait(&mut command, None, &mut signals).map_err(failed)?)
         }
     };
     let [up_bytes, down_bytes] = proxy.counts().map(|counts| counts.arrived_bytes);

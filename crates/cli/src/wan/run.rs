@@ -142,7 +142,11 @@ fn wait_for_port(
 }
 
 /// Waits for the near command. An interrupt of the terminal goes to the commands as well, so the first is theirs.
-fn wait(near: &mut Child, mut far: Option<&mut Child>, signals: &mut Signals) -> io::Result<ExitStatus> {
+pub(super) fn wait(
+    near: &mut Child,
+    mut far: Option<&mut Child>,
+    signals: &mut Signals,
+) -> io::Result<ExitStatus> {
     let mut interrupts = 0;
     loop {
         if let Some(status) = near.try_wait()? {
