@@ -107,7 +107,12 @@ fn read_some(from: &mut File, name: &str, buffer: &mut [u8]) -> Result<usize, Fa
 /// Data for a range: from a file, the standard input, or a pattern.
 enum Source {
     Pattern(Pattern),
-    Stream { from: File, name: String },
+    Stream {
+        from: File,
+        name: String,
+        /// Of a file which the range was cut to: it had so many bytes when it was opened.
+        file_bytes: Option<u64>,
+    },
 }
 
 /// Waits until there is something to read, or its end; the session of a disk goes on meanwhile, however slowly a pipe brings it.
@@ -135,7 +140,7 @@ impl Source {
             let name = "the standard input".to_owned();
             let from = io::stdin().as_fd().try_clone_to_owned();
             let from = from.map_err(|error| Failure::new(format!("cannot read {name}"), &error))?;
-            return Ok((Source::Stream { from: File::from(from), name }, span));
+            return Ok((Source::Stream { from: File::from(from), name, file_bytes: None }, span));
         }
         let name = path.display().to_string();
         let failed = |error: io::Error| Failure::new(format!("cannot read {name}"), &error);
@@ -144,7 +149,7 @@ impl Source {
         if metadata.is_dir() {
             return Err(Failure::usage(format!("{name} is a directory")));
         }
-        let mut span = span;
+        let (mut span, mut file_bytes) = (span, None);
         if metadata.is_file() && !is_given {
             let block = u64::from(span.block_bytes);
             if !metadata.len().is_multiple_of(block) {
@@ -161,8 +166,9 @@ impl Source {
                 )));
             }
             span.blocks = metadata.len() / block;
+            file_bytes = Some(metadata.len());
         }
-        Ok((Source::Stream { from: file, name }, span))
+        Ok((Source::Stream { from: file, name, file_bytes }, span))
     }
 
     /// Fills a buffer with what belongs at `offset_bytes` of the disk, and says how much of it; less where the data has ended.
@@ -172,7 +178,7 @@ impl Source {
                 pattern.fill(offset_bytes, buffer);
                 Ok(buffer.len())
             }
-            Source::Stream { from, name } => {
+            Source::Stream { from, name, .. } => {
                 let mut filled = 0;
                 while filled < buffer.len() {
                     wait_for_input(from, disk)?;
@@ -186,17 +192,31 @@ impl Source {
         }
     }
 
-    /// There is data that has not been read. All is done with the disk, whatever becomes of its session meanwhile.
-    fn has_more(&mut self) -> Result<bool, Failure> {
-        match self {
-            Source::Pattern(_) => Ok(false),
-            Source::Stream { from, name } => read_some(from, name, &mut [0]).map(|count| count > 0),
+    /// There is data that has not been read: `beyond` is the failure of a stream that goes on where the disk ends. All is done with the
+    /// disk, whatever becomes of its session meanwhile.
+    ///
+    /// # Errors
+    /// That, or what became of a file.
+    fn end(&mut self, beyond: impl FnOnce() -> Failure) -> Result<(), Failure> {
+        let Source::Stream { from, name, file_bytes } = self else { return Ok(()) };
+        if read_some(from, name, &mut [0])? == 0 {
+            return Ok(());
         }
+        Err(file_bytes.map_or_else(beyond, |bytes| {
+            Failure::local(format!(
+                "{name} has grown while it was read: only its first {bytes} bytes were taken"
+            ))
+        }))
     }
 
     /// What is wrong with data that ends `filled` bytes into a piece that should be longer.
     fn ended(&self, at_bytes: u64, filled: usize, block_bytes: u32, is_given: bool) -> Option<Failure> {
-        let Source::Stream { name, .. } = self else { return None };
+        let Source::Stream { name, file_bytes, .. } = self else { return None };
+        if let Some(bytes) = file_bytes {
+            return Some(Failure::local(format!(
+                "{name} became shorter while it was read: it had {bytes} bytes, and ends after {at_bytes}"
+            )));
+        }
         if is_given {
             return Some(Failure::usage(format!(
                 "{name} ends after {at_bytes} bytes, before --length is reached"
@@ -248,11 +268,13 @@ pub(crate) fn write(options: &WriteOptions) -> Result<(), Failure> {
         }
     }
     stream.flush(&mut disk)?;
-    if !is_given && source.has_more()? {
-        return Err(Failure::usage(format!(
-            "there is more data than the disk has room for: its {} bytes from there are written",
-            span.length_bytes()
-        )));
+    if !is_given {
+        source.end(|| {
+            Failure::usage(format!(
+                "there is more data than the disk has room for: its {} bytes from there are written",
+                span.length_bytes()
+            ))
+        })?;
     }
     let transferred = Transferred::since(start, done_bytes);
     disk.close();
@@ -342,11 +364,13 @@ pub(crate) fn verify(options: &VerifyOptions) -> Result<(), Failure> {
         }
         stream.recycle(data);
     }
-    if difference.is_none() && !is_given && source.has_more()? {
-        return Err(Failure::mismatch(format!(
-            "the input is longer than the {} bytes of the disk from there, which are equal",
-            span.length_bytes()
-        )));
+    if difference.is_none() && !is_given {
+        source.end(|| {
+            Failure::mismatch(format!(
+                "the input is longer than the {} bytes of the disk from there, which are equal",
+                span.length_bytes()
+            ))
+        })?;
     }
     let name = disk.name.clone();
     let failure = difference.as_ref().map(|difference| difference.failure(&name, span.block_bytes));
