@@ -23,6 +23,7 @@ use crate::paths::Devices;
 use crate::priority::Priorities;
 use crate::protection::{Checks, DamageWatch, Protection};
 use crate::reservations::Reservations;
+use crate::reservations::unsettled::Unsettled;
 use crate::rod::Watch;
 use crate::saved::{Saved, SavedFault, SavedState, Section, UnitState};
 use crate::sense::SenseData;
@@ -68,6 +69,8 @@ pub struct LogicalUnit {
     access: Mutex<AsymmetricAccess>,
     /// Locked before `nexuses`. Commands look at [`ItlNexus::permission`] instead.
     reservations: Mutex<Reservations>,
+    /// Locked after `reservations`, as far as they are locked together.
+    unsettled: Mutex<Unsettled>,
     /// Locked before `nexuses`. Commands look at [`ItlNexus::priority`] instead.
     priorities: Mutex<Priorities>,
     saved: SavedState,
@@ -157,6 +160,7 @@ impl LogicalUnit {
             nexuses: Mutex::new(Vec::new()),
             access: Mutex::new(access),
             reservations: Mutex::new(reservations),
+            unsettled: Mutex::default(),
             saved,
             work,
             watch,

@@ -6,8 +6,11 @@ use lunette_tests::in_process::InProcess;
 use lunette_tests::raw::{BLOCK_BYTES, Raw};
 use lunette_tests::reservations::{Action, persistent_reserve_out};
 use lunette_wire::TargetPdu;
+use lunette_wire::initiator::TaskManagementFunction as Function;
 
-use crate::{A_WHILE, DISK, SECOND_DISK, expect_attention, expect_ready, pattern, ready_session as session};
+use crate::{
+    A_WHILE, COMPLETE, DISK, SECOND_DISK, expect_attention, expect_ready, pattern, ready_session as session,
+};
 
 const RESERVATION_CONFLICT: u8 = 0x18;
 const REGISTRATIONS_PREEMPTED: (u8, u8, u8) = (6, 0x2a, 5);
@@ -135,6 +138,56 @@ fn a_preempting_session_may_end_in_the_middle() {
     drop((again, victim));
     target.drain();
     target.end().expect("in time").expect("a clean end");
+}
+
+/// Who was cut off while it waited, and asks again, is answered when nothing of the preempted is left: its registration, which is gone,
+/// does not tell whom it is about. Without that it would be taken for fenced with a write in its store.
+#[test]
+fn a_preemption_that_was_cut_off_waits_when_it_is_asked_for_again() {
+    for is_session_lost in [false, true] {
+        let (target, mut preempting, mut victim) = reads_are_held();
+        target.hold(0, OperationKind::Write);
+        victim.write(0, 9, &pattern(BLOCK_BYTES)).expect("sent");
+        target.wait_for_calls(0, OperationKind::Write, 1);
+        let preempt =
+            |by: &mut Raw| Action::PreemptAndAbort.send(by, 0, WRITE_EXCLUSIVE, (1, 2)).expect("sent");
+        let cmd_sn = preempting.cmd_sn;
+        let tag = preempt(&mut preempting);
+        preempting.waits(A_WHILE).expect("a command is in a store");
+        if is_session_lost {
+            drop(preempting);
+            preempting = session(&target, 1);
+        } else {
+            let abort = preempting.manage_task(Function::AbortTask, 0, tag, cmd_sn).expect("sent");
+            assert_eq!(preempting.managed(abort).expect("an answer"), COMPLETE);
+        }
+        let again = preempt(&mut preempting);
+        preempting.waits(A_WHILE).expect("the same command is in its store");
+        target.faults(0).clear();
+        preempting.good(again).expect("nothing is left of it");
+        let third = preempt(&mut preempting);
+        let ending = preempting.ending(third).expect("an answer");
+        assert_eq!(ending.status, RESERVATION_CONFLICT, "nobody is registered with that key");
+    }
+}
+
+/// Who has registered again since then is another, whatever its key is.
+#[test]
+fn a_preemption_that_was_cut_off_does_not_go_on_with_those_who_came_back() {
+    let (target, mut preempting, mut victim) = reads_are_held();
+    victim.read(0, 0, 1).expect("sent");
+    target.wait_for_calls(0, OperationKind::Read, 1);
+    let preempt = |by: &mut Raw| Action::PreemptAndAbort.send(by, 0, WRITE_EXCLUSIVE, (1, 2)).expect("sent");
+    let cmd_sn = preempting.cmd_sn;
+    let tag = preempt(&mut preempting);
+    preempting.waits(A_WHILE).expect("a command is in a store");
+    let abort = preempting.manage_task(Function::AbortTask, 0, tag, cmd_sn).expect("sent");
+    assert_eq!(preempting.managed(abort).expect("an answer"), COMPLETE);
+    expect_attention(&mut victim, 0, REGISTRATIONS_PREEMPTED);
+    register(&mut victim, 3);
+    let again = preempt(&mut preempting);
+    assert_eq!(preempting.ending(again).expect("an answer").status, RESERVATION_CONFLICT);
+    target.faults(0).clear();
 }
 
 #[test]

@@ -7,6 +7,7 @@ pub(crate) mod access;
 pub(crate) mod lost;
 pub(crate) mod preempt;
 mod stored;
+pub(crate) mod unsettled;
 
 use crate::attention::UnitAttention;
 use crate::nexus::NexusName;

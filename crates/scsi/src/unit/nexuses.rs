@@ -10,6 +10,7 @@ use crate::attention::{ItlNexus, UnitAttention};
 use crate::device::TargetPort;
 use crate::nexus::NexusName;
 use crate::paths::Devices;
+use crate::reservations::unsettled::Unsettled;
 use crate::reservations::{Effects, Refusal, Reservations};
 use crate::saved::Section;
 
@@ -28,6 +29,11 @@ impl LogicalUnit {
     /// Those that are attached.
     pub(super) fn nexuses(&self) -> MutexGuard<'_, Vec<Arc<ItlNexus>>> {
         self.nexuses.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whose commands a PREEMPT AND ABORT has yet to see gone.
+    pub(crate) fn unsettled(&self) -> MutexGuard<'_, Unsettled> {
+        self.unsettled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What is reserved, and for whom.

@@ -11,7 +11,7 @@ use super::{Context, Progress, State, Step, end, good, save};
 use crate::bytes::{Cdb, cdb32};
 use crate::io::{Direction, Io};
 use crate::nexus::NexusName;
-use crate::reservations::{Effects, Refusal, ReservationType};
+use crate::reservations::{Effects, Key, Refusal, ReservationType, Reservations};
 use crate::sense::{AdditionalSense, SenseData};
 use crate::status::Status;
 use crate::task::Event;
@@ -120,6 +120,7 @@ impl PersistentReserve {
             PersistentReserve::Aborting { stores, nexuses } => {
                 // The commands that it has blocked are gone, as far as they are of those nexuses.
                 context.unit().tasks().end_allegiance_of_any(&nexuses);
+                context.unit().unsettled().settle(&nexuses);
                 let aborted = event.io(Direction::Write, context.unit());
                 if aborted.is_err() && stores {
                     context.unit().saved().owe();
@@ -178,12 +179,40 @@ fn change(
             (_, _, Some(registration)) => reservations.register(name, registration),
             (Action::Reserve, Some(kind), _) => reservations.reserve(name, key, kind),
             (Action::Release, Some(kind), _) => reservations.release(name, key, kind),
-            (Action::Preempt { .. }, kind, _) => reservations.preempt(name, (key, victim), kind),
+            (Action::Preempt { aborts: true }, kind, _) => {
+                preempt_and_abort(unit, reservations, name, (key, victim), kind)
+            }
+            (Action::Preempt { aborts: false }, kind, _) => reservations.preempt(name, (key, victim), kind),
             _ => reservations.clear(name, key),
         }?;
         *stores |= reservations.aptpl();
         Ok(effects)
     })
+}
+
+/// PREEMPT AND ABORT. Where an earlier one with the same victim was cut off before the commands were gone, which have lost their
+/// registrations by it, it goes on with those: RESERVATION CONFLICT, as for a key that nobody is registered with, or GOOD at once would
+/// have its initiator believe that nothing of them reaches the medium any more.
+fn preempt_and_abort(
+    unit: &LogicalUnit,
+    reservations: &mut Reservations,
+    name: &NexusName,
+    (key, victim): (Key, Key),
+    kind: Option<ReservationType>,
+) -> Result<Effects, Refusal> {
+    let is_registered = reservations.key_of(name) == Some(key);
+    let preempted = reservations.preempt(name, (key, victim), kind);
+    let mut unsettled = unit.unsettled();
+    let mut left = if is_registered { unsettled.of(victim, reservations) } else { Vec::new() };
+    left.retain(|nexus| nexus != name);
+    let mut effects = match preempted {
+        Err(Refusal::Conflict) if !left.is_empty() => Effects::default(),
+        preempted => preempted?,
+    };
+    left.retain(|nexus| !effects.preempted.contains(nexus));
+    effects.preempted.extend(left);
+    unsettled.begin(victim, &effects.preempted);
+    Ok(effects)
 }
 
 /// APTPL where nothing outlives the process (SPC-4: INVALID FIELD IN PARAMETER LIST).
