@@ -18,6 +18,7 @@ const RESERVATIONS_RELEASED: (u8, u8, u8) = (6, 0x2a, 4);
 
 const WRITE_EXCLUSIVE: u8 = 1;
 const WRITE_EXCLUSIVE_REGISTRANTS_ONLY: u8 = 5;
+const WRITE_EXCLUSIVE_ALL_REGISTRANTS: u8 = 7;
 
 fn register(session: &mut Raw, key: u64) {
     reserve_out(session, Action::Register, 0, (0, key));
@@ -144,13 +145,20 @@ fn a_preempting_session_may_end_in_the_middle() {
 /// does not tell whom it is about. Without that it would be taken for fenced with a write in its store.
 #[test]
 fn a_preemption_that_was_cut_off_waits_when_it_is_asked_for_again() {
-    for is_session_lost in [false, true] {
+    // Key 0 is all who hold a reservation together; afterwards nobody does, and it is none.
+    for (is_session_lost, key, third_status) in
+        [(false, 2, RESERVATION_CONFLICT), (true, 2, RESERVATION_CONFLICT), (false, 0, 2)]
+    {
         let (target, mut preempting, mut victim) = reads_are_held();
+        if key == 0 {
+            reserve_out(&mut victim, Action::Release, WRITE_EXCLUSIVE, (2, 0));
+            reserve_out(&mut victim, Action::Reserve, WRITE_EXCLUSIVE_ALL_REGISTRANTS, (2, 0));
+        }
         target.hold(0, OperationKind::Write);
         victim.write(0, 9, &pattern(BLOCK_BYTES)).expect("sent");
         target.wait_for_calls(0, OperationKind::Write, 1);
         let preempt =
-            |by: &mut Raw| Action::PreemptAndAbort.send(by, 0, WRITE_EXCLUSIVE, (1, 2)).expect("sent");
+            |by: &mut Raw| Action::PreemptAndAbort.send(by, 0, WRITE_EXCLUSIVE, (1, key)).expect("sent");
         let cmd_sn = preempting.cmd_sn;
         let tag = preempt(&mut preempting);
         preempting.waits(A_WHILE).expect("a command is in a store");
@@ -167,7 +175,7 @@ fn a_preemption_that_was_cut_off_waits_when_it_is_asked_for_again() {
         preempting.good(again).expect("nothing is left of it");
         let third = preempt(&mut preempting);
         let ending = preempting.ending(third).expect("an answer");
-        assert_eq!(ending.status, RESERVATION_CONFLICT, "nobody is registered with that key");
+        assert_eq!(ending.status, third_status, "nobody is registered with that key");
     }
 }
 

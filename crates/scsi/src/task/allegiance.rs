@@ -153,7 +153,7 @@ impl Task {
         if is_blocked { self.release(*next, nexus, path) } else { *next }
     }
 
-    /// A step that was held back may be taken. What it meets is looked at anew: a command with the ACA attribute may have stopped,
+    /// A step that was held back may be taken. What a write meets is looked at anew: a command with the ACA attribute may have stopped,
     /// protected, reserved or begun to erase the unit meanwhile, marked blocks, made a token of them, or turned the write cache off.
     fn release(&mut self, next: Next, nexus: &Nexus, path: &Path) -> Next {
         // It has done nothing yet.

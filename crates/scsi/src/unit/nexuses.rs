@@ -208,6 +208,7 @@ impl LogicalUnit {
     /// is the driver's part. Who is not attached will be told of POWER ON, which stands for any reset.
     pub(crate) fn reset(&self) {
         self.end_spc2_reservation(None);
+        self.unsettled().settle_all();
         self.restore_mode();
         let nexuses = self.nexuses();
         self.tasks.end_allegiance();

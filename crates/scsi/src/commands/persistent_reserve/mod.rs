@@ -8,6 +8,7 @@ mod parameters;
 pub(super) mod report;
 
 use super::{Context, Progress, State, Step, end, good, save};
+use crate::attention::UnitAttention;
 use crate::bytes::{Cdb, cdb32};
 use crate::io::{Direction, Io};
 use crate::nexus::NexusName;
@@ -206,10 +207,13 @@ fn preempt_and_abort(
     let mut left = if is_registered { unsettled.of(victim, reservations) } else { Vec::new() };
     left.retain(|nexus| nexus != name);
     let mut effects = match preempted {
-        Err(Refusal::Conflict) if !left.is_empty() => Effects::default(),
+        // Nobody is registered with the key any more, or all but this one were preempted, who now holds the reservation alone.
+        Err(_) if !left.is_empty() && kind.is_some() => Effects::default(),
         preempted => preempted?,
     };
     left.retain(|nexus| !effects.preempted.contains(nexus));
+    // What they have begun since then ends without an answer, too.
+    effects.told.extend(left.iter().map(|nexus| (nexus.clone(), UnitAttention::CommandsCleared)));
     effects.preempted.extend(left);
     unsettled.begin(victim, &effects.preempted);
     Ok(effects)
