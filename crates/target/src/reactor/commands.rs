@@ -352,6 +352,7 @@ impl Reactor {
         };
         match operation {
             Some(operation) => {
+                context.has_copied |= naa.is_some() && !matches!(operation, Operation::Read { .. });
                 context.enters_store(self.started);
                 if std::mem::take(&mut context.is_missed) {
                     self.io.submit_missed(volume, store_tag(index, id), operation);

@@ -68,7 +68,6 @@ impl Reactor {
     pub(super) fn copy(&mut self, session: usize, id: TaskId, naa: u64, io: Io) {
         if let Some(context) = self.sessions.get_mut(session).and_then(|session| session.context(id)) {
             context.copies_on = Some(naa);
-            context.has_copied |= !matches!(io, Io::Read { .. });
             self.submit(session, id, Some(naa), io);
         }
     }
