@@ -92,23 +92,55 @@ pub(crate) fn write(path: &Path, result: &impl Serialize, form: Form) -> Result<
 }
 
 fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let path = match fs::canonicalize(path) {
-        Ok(path) => path,
-        // A link to nothing stays what it is, and nothing is there that could be lost.
-        Err(_) if path.is_symlink() => return fs::write(path, bytes),
-        Err(_) => path.to_owned(),
-    };
-    let is_regular = fs::metadata(&path).map_or(true, |metadata| metadata.is_file());
+    let Some((path, old)) = replaceable(path) else { return fs::write(path, bytes) };
     let mut new = path.clone().into_os_string();
     new.push(format!(".{}.new", std::process::id()));
-    let created = if is_regular { File::create_new(&new) } else { Err(ErrorKind::Unsupported.into()) };
-    // A pipe takes what comes, and a directory may let nobody create files.
-    let Ok(mut file) = created else { return fs::write(path, bytes) };
-    let written = file.write_all(bytes).and_then(|()| file.sync_all()).and_then(|()| fs::rename(&new, &path));
-    if written.is_err() {
+    let mut file = match File::create_new(&new) {
+        Ok(file) => file,
+        // A directory may let nobody create files, or none with a longer name.
+        Err(error)
+            if matches!(
+                error.kind(),
+                ErrorKind::PermissionDenied | ErrorKind::InvalidFilename | ErrorKind::AlreadyExists
+            ) =>
+        {
+            return fs::write(path, bytes);
+        }
+        Err(error) => return Err(error),
+    };
+    let written = file.write_all(bytes).and_then(|()| file.sync_all());
+    if let Err(error) = written {
         let _ = fs::remove_file(&new);
+        return Err(error);
     }
-    written
+    let takes_its_place = old.is_none_or(|old| resemble(&file, &old).is_ok());
+    if takes_its_place && fs::rename(&new, &path).is_ok() {
+        return Ok(());
+    }
+    // It is mounted there, say, or somebody else's: there is room for it.
+    let _ = fs::remove_file(&new);
+    fs::write(path, bytes)
+}
+
+/// Where the path leads, and what is there; nothing where that is no regular file with one name, or a descriptor's.
+fn replaceable(path: &Path) -> Option<(PathBuf, Option<Metadata>)> {
+    if path.is_symlink() && !path.exists() || path.starts_with("/dev") || path.starts_with("/proc") {
+        return None;
+    }
+    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    match fs::metadata(&path) {
+        Ok(metadata) => (metadata.is_file() && metadata.nlink() == 1).then_some((path, Some(metadata))),
+        Err(_) => Some((path, None)),
+    }
+}
+
+/// Gives a file the owner and the permissions of another one.
+fn resemble(file: &File, other: &Metadata) -> io::Result<()> {
+    let own = file.metadata()?;
+    if (own.uid(), own.gid()) != (other.uid(), other.gid()) {
+        std::os::unix::fs::fchown(file, Some(other.uid()), Some(other.gid()))?;
+    }
+    file.set_permissions(other.permissions())
 }
 
 /// How an object is written.
@@ -142,7 +174,7 @@ fn failed(path: &Path, error: &io::Error) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{PermissionsExt, symlink};
     use std::process::Command;
 
     #[test]
@@ -172,6 +204,10 @@ mod tests {
             write(&link, &number, Form::Line).expect("written");
             assert_eq!(fs::read_to_string(&result).expect("it is there"), format!("{number}\n"));
         }
+        fs::set_permissions(&result, fs::Permissions::from_mode(0o600)).expect("its owner may");
+        write(&link, &2, Form::Line).expect("written");
+        let mode = fs::metadata(&result).expect("it is there").permissions().mode();
+        assert_eq!((mode & 0o777, fs::read_to_string(&result).expect("a result")), (0o600, "2\n".to_owned()));
         // A longer name than there are.
         let long = file(&"x".repeat(300));
         assert!(write(&long, &1, Form::Line).is_err());

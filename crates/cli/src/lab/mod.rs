@@ -251,7 +251,14 @@ fn run_studies(options: &RunOptions) -> Result<(), Failure> {
         }
         let laboratory = Laboratory { stops: &stops, ..laboratory };
         let path = options.output.as_deref().map(|directory| path_of(directory, study));
-        path.as_deref().map_or(Ok(()), |path| output::check(path, &[]))?;
+        match path.as_deref().map_or(Ok(()), |path| output::check(path, &[])) {
+            Err(failure) if at == 0 => return Err(failure),
+            Err(failure) => {
+                lost.push(format!("{} was not measured: {failure}", study.name));
+                continue;
+            }
+            Ok(()) => {}
+        }
         let result = match run_one(options, &laboratory, study) {
             Ok(result) => result,
             // Of all studies, those that this machine can run.
@@ -279,8 +286,11 @@ fn run_studies(options: &RunOptions) -> Result<(), Failure> {
         };
         let written = path.map_or(Ok(None), |path| kept::write(&path, &result, options.force));
         tell(options.json, &result, text::text)?;
-        // Other studies are measured all the same, and theirs may find room.
-        let written = written.unwrap_or_else(|failure| Some(failure.to_string()));
+        // Other studies are measured all the same, and theirs may find room: somebody may make some.
+        let written = written.unwrap_or_else(|failure| {
+            say(&format!("lunette: {failure}"));
+            Some(failure.to_string())
+        });
         lost.extend([text::missing(&result), text::lost(&result), written].into_iter().flatten());
     }
     if stops.load(Ordering::Relaxed) {

@@ -79,7 +79,7 @@ pub(super) fn proxy(options: &ProxyOptions) -> Result<ExitCode, Failure> {
             let mut command = Command::new(program);
             command.args(arguments).env("LUNETTE_PROXY", proxy.address().to_string());
             command.env(LINK_VARIABLE, note(link));
-            // What ends this process is for the command to hear, which is not left without its line.
+            // The command is not left without its line: SIGTERM is passed on, and SIGINT is a terminal's, which it hears itself.
             let mut signals = Signals::new([SIGINT, SIGTERM, SIGCHLD]).map_err(failed)?;
             let mut command = spawn_here(&mut command).map_err(failed)?;
             status_of(run::wait(&mut command, None, &mut signals).map_err(failed)?)
