@@ -174,6 +174,7 @@ fn failed(path: &Path, error: &io::Error) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Read;
     use std::os::unix::fs::{PermissionsExt, symlink};
     use std::process::Command;
 
@@ -195,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_leaves_what_was_there() {
+    fn what_was_there_is_whole_until_the_new_one_is() {
         let directory = tempfile::tempdir().expect("a directory");
         let file = |name: &str| directory.path().join(name);
         let (result, link) = (file("result"), file("link"));
@@ -205,7 +206,11 @@ mod tests {
             assert_eq!(fs::read_to_string(&result).expect("it is there"), format!("{number}\n"));
         }
         fs::set_permissions(&result, fs::Permissions::from_mode(0o600)).expect("its owner may");
+        let mut old = File::open(&result).expect("it is there");
         write(&link, &2, Form::Line).expect("written");
+        let mut told = String::new();
+        old.read_to_string(&mut told).expect("it was not cut");
+        assert_eq!(told, "1\n");
         let mode = fs::metadata(&result).expect("it is there").permissions().mode();
         assert_eq!((mode & 0o777, fs::read_to_string(&result).expect("a result")), (0o600, "2\n".to_owned()));
         // A longer name than there are.
