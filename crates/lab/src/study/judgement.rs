@@ -64,11 +64,14 @@ impl CellResult {
 
     /// Whether it is better than the model by more than 10 %: then the model is wrong there.
     pub(crate) fn exceeds_model(&self) -> bool {
-        self.model.is_some_and(|model| {
-            let (more, less) =
-                if self.unit == "ms" { (model, self.measured) } else { (self.measured, model) };
-            more > less * (1.0 + OFF)
-        })
+        self.model.is_some_and(|model| self.exceeds(model))
+    }
+
+    /// The same of what something else expects.
+    pub(crate) fn exceeds(&self, expected: f64) -> bool {
+        let (more, less) =
+            if self.unit == "ms" { (expected, self.measured) } else { (self.measured, expected) };
+        more > less * (1.0 + OFF)
     }
 
     /// How far it is from the model, on either side: the logarithm of the ratio; 0 without a model.

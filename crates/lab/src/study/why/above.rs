@@ -30,7 +30,7 @@ pub(in crate::study) fn above(
             let by_windows = || by_windows(cell, result).filter(|_| lasted.is_final);
             by_chance(cell, result, lasted).or_else(by_windows)
         }
-        Limit::Window => stolen_echo(result).or_else(|| busy_echo(result)),
+        Limit::Window => stolen_echo(result).or_else(|| awake(result)).or_else(|| busy_echo(result)),
         // No link carries more than its rate.
         Limit::Link => None,
     }
@@ -40,9 +40,10 @@ fn figure(result: &CellResult, name: &str) -> Option<f64> {
     result.further.iter().find(|one| one.name == name).map(|one| one.measured)
 }
 
-/// Whether this is what the model expects with something else in the place of what it knows, and what came.
+/// Whether this is what the model expects with something else in the place of what it knows, and what came: no more than that by as
+/// much as a reason is asked for.
 fn is_it(result: &CellResult, predicted: f64) -> bool {
-    result.model.is_some_and(|model| result.is_near(predicted, model))
+    result.model.is_some_and(|model| result.is_near(predicted, model) && !result.exceeds(predicted))
 }
 
 /// The windows that receivers' kernels made of buffers that are set, where that is what came.
@@ -138,6 +139,25 @@ fn busy_echo(result: &CellResult) -> Option<String> {
     })
 }
 
+/// The target was awake for its commands, which who waits for the bytes of plain TCP is not, and as much came as that saves.
+fn awake(result: &CellResult) -> Option<String> {
+    let (command, header) =
+        result.round_trip_us.zip(result.echo_us).filter(|(command, header)| command < header)?;
+    let told = result.model_round_trip_us?;
+    let left = 1.0 - (header - command) / told;
+    let model = result.model.filter(|_| left > 0.0)?;
+    let with_that = if result.unit == "ms" { model * left } else { model / left };
+    is_it(result, with_that).then(|| {
+        format!(
+            "TEST UNIT READY took {} µs, and 48 bytes each way took {} by plain TCP, whose far end has to be woken: the target was awake for it, and if it \
+             is for each command, the model would say {}",
+            figure_text(command),
+            figure_text(header),
+            figure_text(with_that)
+        )
+    })
+}
+
 /// A login whose round trips were all short ones: by no more than jitter makes of each.
 fn sooner(cell: &Cell, result: &CellResult) -> Option<String> {
     let link = link_of(cell)?;
@@ -226,6 +246,34 @@ mod tests {
         let others = [of(19.0, Some(386.0), Limit::Window), of(19.0, None, Limit::Window)];
         assert_eq!(others, [None, None]);
         assert_eq!(of(19.0, Some(181.0), Limit::Link), None);
+    }
+
+    #[test]
+    fn a_target_that_was_awake_is_a_reason_for_what_it_saved() {
+        let cells = (study("dalgic-lan").expect("a study").cells)(1);
+        let of = |(measured, unit), round_trip_us, limit| {
+            let result = CellResult {
+                model: Some(8.0),
+                round_trip_us,
+                echo_us: Some(108.0),
+                model_round_trip_us: Some(110.0),
+                ..CellResult::of(Vec::new(), measured, unit)
+            };
+            above(&cells[0], &result, Some(limit), lasted(0))
+        };
+        let text = of((9.0, "MB/s"), Some(94.0), Limit::Window).unwrap_or_default();
+        assert!(
+            text.contains("took 94.0 µs") && text.contains("took 108") && text.ends_with("say 9.17"),
+            "{text}"
+        );
+        assert!(of((7.0, "ms"), Some(94.0), Limit::Window).is_some());
+        // That is more than it saved; it saved nothing; nobody knows; a full line has no round trips.
+        assert_eq!(of((11.2, "MB/s"), Some(94.0), Limit::Window), None);
+        assert_eq!(
+            [Some(108.0), Some(120.0), None].map(|us| of((9.0, "MB/s"), us, Limit::Window)),
+            [None, None, None]
+        );
+        assert_eq!(of((9.0, "MB/s"), Some(94.0), Limit::Link), None);
     }
 
     #[test]
