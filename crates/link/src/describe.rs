@@ -61,9 +61,9 @@ pub enum LinkError {
         /// The key.
         key: String,
     },
-    /// Two keys that say the same.
-    #[error("{one} and {other} both say the delay: give one of them")]
-    Delays {
+    /// A key whose value a later one would undo.
+    #[error("{other} says what {one} says before it: give one of them, or {one} behind it")]
+    Undone {
         /// The first.
         one: String,
         /// The other.
@@ -153,8 +153,8 @@ impl Draft {
             if seen.contains(&key) {
                 return Err(LinkError::Twice { key: key.to_owned() });
             }
-            if let Some(one) = seen.iter().find(|one| both_say_the_delay(one, key)) {
-                return Err(LinkError::Delays { one: (*one).to_owned(), other: key.to_owned() });
+            if let Some(one) = seen.iter().find(|one| is_undone_by(one, key)) {
+                return Err(LinkError::Undone { one: (*one).to_owned(), other: key.to_owned() });
             }
             seen.push(key);
             self.set(key, value)?;
@@ -238,10 +238,11 @@ impl Draft {
     }
 }
 
-/// Whether the second of two keys would undo what the first one says of the delay. One direction's may follow that of both, as with other
-/// keys.
-fn both_say_the_delay(one: &str, other: &str) -> bool {
-    matches!((one, other), ("rtt", "delay") | ("delay" | "up.delay" | "down.delay", "rtt"))
+/// Whether the second of two keys would undo what the first one says. One direction's may follow that of both.
+fn is_undone_by(one: &str, other: &str) -> bool {
+    let is_of_a_direction = one.strip_prefix("up.").or_else(|| one.strip_prefix("down.")) == Some(other);
+    is_of_a_direction
+        || matches!((one, other), ("rtt", "delay") | ("delay" | "up.delay" | "down.delay", "rtt"))
 }
 
 fn jitter(value: &str) -> Result<Jitter, QuantityError> {
@@ -392,8 +393,11 @@ mod tests {
             ("mtu=100", "mtu=100: an MTU is"),
             ("overhead=1001", "overhead=1001: a number of bytes"),
             ("rtt=1ms,rtt=2ms", "rtt is given twice"),
-            ("rtt=10ms,delay=1ms", "rtt and delay both say the delay: give one of them"),
-            ("oc3-50,up.delay=1ms,loss=1%,rtt=10ms", "up.delay and rtt both say the delay"),
+            ("rtt=10ms,delay=1ms", "delay says what rtt says before it: give one of them"),
+            ("oc3-50,up.delay=1ms,loss=1%,rtt=10ms", "rtt says what up.delay says before it"),
+            ("up.delay=9ms,delay=1ms", "delay says what up.delay says before it"),
+            ("rate=1M,down.loss=1%,loss=0.1%", "loss says what down.loss says before it"),
+            ("rate=2000G", "rate=2000G: a rate is a number of bits per second, from 1K to 1000G"),
             ("rtt=1ms,jitter=1ms", "a jitter of 1ms is more than the delay of 500us"),
             ("rate=1M,reserve=5%,iscsi-port=0", "iscsi-port=0: 1 to 16 different TCP ports"),
             ("rate=1M,iscsi-port=3261", "iscsi-port says nothing without reserve"),

@@ -224,7 +224,8 @@ impl<P: Packet> Pipe<P> {
         let mut flying = std::mem::take(&mut self.flying).into_vec();
         for Reverse(copy) in flying.iter_mut().filter(|flying| flying.0.number >= first) {
             let at = copy.at.saturating_sub(left).saturating_add(taken);
-            copy.at = if is_late { at } else { at.max(before) };
+            let least = if is_late { before.saturating_add(self.shape.reorder.by) } else { before };
+            copy.at = at.max(least);
             if !is_late {
                 self.last_arrival = copy.at;
             }
@@ -299,13 +300,13 @@ impl<P: Packet> Pipe<P> {
             packet.flip(bit);
             self.counts.corrupted += 1;
         }
+        let in_order = arrival.max(self.last_arrival);
         let at = if is_late {
             self.counts.reordered += 1;
-            arrival.saturating_add(self.shape.reorder.by)
+            in_order.saturating_add(self.shape.reorder.by)
         } else {
-            let at = arrival.max(self.last_arrival);
-            self.last_arrival = at;
-            at
+            self.last_arrival = in_order;
+            in_order
         };
         if is_doubled {
             self.counts.duplicated += 1;

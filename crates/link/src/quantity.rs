@@ -9,7 +9,7 @@ use std::time::Duration;
 pub enum QuantityError {
     /// It is no rate.
     #[error(
-        "a rate is a number of bits per second, from 1K on, with K, M or G (each 1000 of the one before): 155M, 1.5G"
+        "a rate is a number of bits per second, from 1K to 1000G, with K, M or G (each 1000 of the one before): 155M, 1.5G"
     )]
     Rate,
     /// It is no time.

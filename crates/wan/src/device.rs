@@ -8,6 +8,7 @@ use std::io;
 use std::ops::AddAssign;
 use std::os::fd::{AsFd, BorrowedFd};
 
+use rustix::io::Errno;
 use tun_rs::{DeviceBuilder, GROTable, SyncDevice, VIRTIO_NET_HDR_LEN};
 
 use crate::emulator::End;
@@ -37,6 +38,12 @@ const SEGMENTS_MAX: usize = PACKET_BYTES_MAX / 36 + 1;
 /// The headers of a segment at most: of IP and TCP, both with options.
 const SEGMENT_HEADERS_MAX: usize = 60 + 60;
 
+/// Whether an address of IPv6 was refused because the system has none: its kernel was built without it or told at its start to have
+/// none, or namespaces are told so when they are made (`net.ipv6.conf.default.disable_ipv6`).
+fn is_without_ipv6(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::AFNOSUPPORT | Errno::OPNOTSUPP | Errno::ACCESS))
+}
+
 /// The device of an end.
 pub(crate) struct Device {
     tun: SyncDevice,
@@ -62,10 +69,10 @@ impl Device {
     /// The process may not, or the kernel has no such devices.
     pub(crate) fn new(namespace: &Namespace, end: End, mtu: u16) -> Result<Self, WanError> {
         let build = |offload| {
-            let builder = DeviceBuilder::new().name(end.name).mtu(mtu).ipv4(end.ipv4, PREFIX_IPV4, None);
-            let has_ipv6 = mtu >= MTU_IPV6_MIN;
-            let builder = if has_ipv6 { builder.ipv6(end.ipv6, PREFIX_IPV6) } else { builder };
-            builder
+            DeviceBuilder::new()
+                .name(end.name)
+                .mtu(mtu)
+                .ipv4(end.ipv4, PREFIX_IPV4, None)
                 .with(|builder| {
                     builder.offload(offload);
                 })
@@ -76,7 +83,9 @@ impl Device {
             tun.set_nonblocking(true)?;
             // In a user namespace the kernel refuses this: then it keeps 500.
             let _ = tun.set_tx_queue_len(DEVICE_QUEUE_PACKETS);
-            Ok(Self { tun, end })
+            let device = Self { tun, end };
+            device.give_ipv6(mtu)?;
+            Ok(device)
         };
         namespace.within(make).map_err(WanError::of("a network device (/dev/net/tun)"))
     }
@@ -93,15 +102,20 @@ impl Device {
     pub(crate) fn set_mtu(&self, namespace: &Namespace, mtu: u16) -> io::Result<()> {
         namespace.within(|| {
             self.tun.set_mtu(mtu)?;
-            if mtu < MTU_IPV6_MIN {
-                return Ok(());
-            }
             // It may have lost it to a shorter one.
-            match self.tun.add_address_v6(self.end.ipv6, PREFIX_IPV6) {
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-                added => added,
-            }
+            self.give_ipv6(mtu)
         })
+    }
+
+    /// Gives the end its address of IPv6, where packets are long enough for that and the system has IPv6.
+    fn give_ipv6(&self, mtu: u16) -> io::Result<()> {
+        if mtu < MTU_IPV6_MIN {
+            return Ok(());
+        }
+        match self.tun.add_address_v6(self.end.ipv6, PREFIX_IPV6) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists || is_without_ipv6(&error) => Ok(()),
+            added => added,
+        }
     }
 
     /// Takes what the kernel has next, packet by packet.

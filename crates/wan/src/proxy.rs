@@ -11,7 +11,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use std::thread::{self, JoinHandle};
+use std::thread::{self, JoinHandle, Scope, ScopedJoinHandle};
 use std::time::Duration;
 
 use lunette_link::{Counts, Link, Loss, Shape};
@@ -287,14 +287,27 @@ impl Door {
             }
             let [up_parcel, down_parcel] = &connection.parcels;
             thread::scope(|scope| {
-                scope.spawn(|| deliver(up, near, far, up_parcel));
-                scope.spawn(|| deliver(down, far, near, down_parcel));
-                scope.spawn(|| pass_on(near, &lanes[0], up_parcel, window[0], segment));
-                pass_on(far, &lanes[1], down_parcel, window[1], segment);
+                let began = |spawned: io::Result<_>| spawned.is_ok();
+                let has_begun = began(spawn(scope, || deliver(up, near, far, up_parcel)))
+                    && began(spawn(scope, || deliver(down, far, near, down_parcel)))
+                    && began(spawn(scope, || pass_on(near, &lanes[0], up_parcel, window[0], segment)));
+                if has_begun {
+                    pass_on(far, &lanes[1], down_parcel, window[1], segment);
+                } else {
+                    // The system gives no more threads: it is closed, and who has begun ends.
+                    connection.end();
+                }
             });
         };
         thread::Builder::new().name("wan-proxy-connection".to_owned()).spawn(serve).map(drop)
     }
+}
+
+fn spawn<'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    run: impl FnOnce() + Send + 'scope,
+) -> io::Result<ScopedJoinHandle<'scope, ()>> {
+    thread::Builder::new().name("wan-proxy-connection".to_owned()).spawn_scoped(scope, run)
 }
 
 fn connect(to: SocketAddr) -> io::Result<TcpStream> {

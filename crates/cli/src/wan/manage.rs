@@ -211,6 +211,7 @@ fn say_who_is_left(processes: &[u32]) {
 #[serde(untagged)]
 enum Row {
     Up(Up),
+    Silent(Silent),
     Left(Left),
 }
 
@@ -222,6 +223,13 @@ struct Up {
     pid: u32,
     up_for_s: u64,
     processes: Vec<u32>,
+}
+
+/// A network whose process is there, and does not answer: it may have been stopped.
+#[derive(Serialize)]
+struct Silent {
+    name: String,
+    answers: bool,
 }
 
 /// Lists the networks that are up.
@@ -238,22 +246,23 @@ pub(super) fn list(as_json: bool) -> Result<(), Failure> {
             }
         }
         match state(&directory, &name) {
-            Ok(Shown { state, processes }) => rows.push(Up {
+            Ok(Shown { state, processes }) => rows.push(Row::Up(Up {
                 name: state.name,
                 link: state.report.link,
                 pid: state.pid,
                 up_for_s: state.up_for_s,
                 processes,
-            }),
-            // It may have ended meanwhile.
-            Err(failure) => say(&failure.to_string()),
+            })),
+            Err(failure) => {
+                say(&failure.to_string());
+                // It may have ended meanwhile.
+                if directory.names().map_err(unreadable)?.contains(&name) {
+                    rows.push(Row::Silent(Silent { name: name.to_string(), answers: false }));
+                }
+            }
         }
     }
-    let rows: Vec<Row> = rows
-        .into_iter()
-        .map(Row::Up)
-        .chain(leftovers().into_iter().map(|left| Row::Left(left.into())))
-        .collect();
+    rows.extend(leftovers().into_iter().map(|left| Row::Left(left.into())));
     if as_json {
         return print(&json(&rows)?);
     }
@@ -270,6 +279,7 @@ fn line(row: &Row) -> String {
             duration(up.up_for_s),
             listed(&up.processes)
         ),
+        Row::Silent(silent) => format!("{:<14} its process is there, and does not answer\n", silent.name),
         Row::Left(left) => format!(
             "{:<14} process {} carried it and is gone, in it: {}; `lunette wan clean` ends them\n",
             "-",

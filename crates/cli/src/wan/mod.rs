@@ -27,7 +27,8 @@ use serde::Serialize;
 
 pub(crate) use self::notice::{call_proxy, is_proxy, proxied};
 pub(crate) use self::witness::Witness;
-use crate::failure::Failure;
+use crate::failure::{Failure, say};
+use crate::output::{self, Form};
 
 const PRIVILEGES_HELP: &str = "run it as root, or let users make namespaces (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone) and open /dev/net/tun; `lunette wan proxy` needs neither, and has only delay and rate";
 
@@ -193,11 +194,14 @@ fn json<T: Serialize>(value: &T) -> Result<String, Failure> {
     serde_json::to_string(value).map(|text| text + "\n").map_err(|error| Failure::new("JSON", &error))
 }
 
-/// Writes a report to a file.
-fn save<T: Serialize>(path: &Path, report: &T) -> Result<(), Failure> {
-    let text = serde_json::to_string_pretty(report).map_err(|error| Failure::new("JSON", &error))?;
-    std::fs::write(path, text + "\n")
-        .map_err(|error| Failure::network(format!("cannot write {}", path.display()), &error))
+/// Writes a report to a file, behind a command that ended with this status. One that failed keeps it: it says more than that there is no
+/// report, which is told.
+fn save<T: Serialize>(path: &Path, report: &T, status: ExitCode) -> Result<ExitCode, Failure> {
+    match output::write(path, report, Form::Lines) {
+        Err(failure) if status != ExitCode::SUCCESS => say(&failure.to_string()),
+        written => written?,
+    }
+    Ok(status)
 }
 
 /// The status of a command as a shell gives it.

@@ -59,7 +59,7 @@ struct Report {
 
 /// Runs the proxy until the command, or the user, ends it.
 pub(super) fn proxy(options: &ProxyOptions) -> Result<ExitCode, Failure> {
-    options.report.as_deref().map_or(Ok(()), |path| output::refuse(path, &[]))?;
+    options.report.as_deref().map_or(Ok(()), |path| output::check(path, &[]))?;
     let LinkOptions { link, seed } = &options.network;
     let proxy = Proxy::start(options.listen, options.to, link, *seed)
         .map_err(|error| Failure::network("there is no proxy", &error))?;
@@ -110,7 +110,7 @@ pub(super) fn proxy(options: &ProxyOptions) -> Result<ExitCode, Failure> {
             down_outpaced,
             doubt,
         };
-        save(path, &report)?;
+        return save(path, &report, ended);
     }
     Ok(ended)
 }

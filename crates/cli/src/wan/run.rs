@@ -59,7 +59,7 @@ pub(crate) struct RunOptions {
 
 /// Makes the network, and runs the commands in it.
 pub(super) fn run_command(options: &RunOptions) -> Result<ExitCode, Failure> {
-    options.report.as_deref().map_or(Ok(()), |path| output::refuse(path, &[]))?;
+    options.report.as_deref().map_or(Ok(()), |path| output::check(path, &[]))?;
     let mut emulator = start(&options.network)?;
     watch_over(&mut emulator)?;
     witness::listen(&emulator, &SharedLink::new(&options.network.link))
@@ -86,8 +86,7 @@ pub(super) fn run_command(options: &RunOptions) -> Result<ExitCode, Failure> {
         emulator.statistics().map_err(|error| Failure::network("no statistics of the network", &error))?;
     let report = Report::new(&options.network.link, options.network.seed, emulator.offloads(), &statistics);
     emulator.end().map_err(|error| Failure::network("the emulated network failed", &error))?;
-    tell(options, &report)?;
-    Ok(status_of(status))
+    tell(options, &report, status_of(status))
 }
 
 /// The command of the far end, which ends with this.
@@ -202,13 +201,13 @@ fn end_far(far: &mut Child) {
     }
 }
 
-fn tell(options: &RunOptions, report: &Report) -> Result<(), Failure> {
+/// Tells what became of the packets; `status` is the command's.
+fn tell(options: &RunOptions, report: &Report, status: ExitCode) -> Result<ExitCode, Failure> {
     if !options.quiet {
         report.lines().iter().for_each(|line| say(line));
     }
     if let Some(doubt) = &report.doubt {
         say(&format!("warning: {doubt}"));
     }
-    let Some(path) = &options.report else { return Ok(()) };
-    save(path, report)
+    options.report.as_ref().map_or(Ok(status), |path| save(path, report, status))
 }

@@ -361,6 +361,31 @@ fn what_is_held_up_is_overtaken() {
     assert!(counts.reordered > 20 && inversions > 10, "{counts:?} {inversions}");
 }
 
+/// Whatever jitter does to those around it.
+#[test]
+fn what_is_held_up_comes_so_much_later_than_in_its_turn() {
+    const COUNT: usize = 5000;
+    let arrivals = |by: &str| {
+        let shape = shape(&format!("rate=155M,delay=30ms,jitter=8ms,reorder=5%/{by},queue=16M"));
+        let (mut arrived, _) = run(&shape, 4, &at_once(COUNT, 1000));
+        arrived.sort_by_key(|(_, packet)| packet.number);
+        arrived.into_iter().map(|(at, _)| at).collect::<Vec<_>>()
+    };
+    let by = at(5);
+    let (times, far_apart) = (arrivals("5ms"), arrivals("50s"));
+    let (mut last, mut late) = (Duration::ZERO, 0);
+    for (time, apart) in times.iter().zip(&far_apart) {
+        if *apart > at(40_000) {
+            late += 1;
+            assert!(*time >= last + by, "{time:?}, {last:?}");
+        } else {
+            assert_eq!(time, apart);
+            last = *time;
+        }
+    }
+    assert!((150..400).contains(&late), "{late}");
+}
+
 /// Sends both classes as fast as they go for a second; the shares of the bytes that arrived.
 fn shares(text: &str, offers_iscsi: impl Fn(usize) -> bool) -> (f64, f64) {
     let offers: Vec<_> = (0..40_000)

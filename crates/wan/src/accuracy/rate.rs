@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use lunette_link::{Link, Loss, Rate, Shape};
 
 use super::source::{batch, source};
-use super::{CONFIDENCE, Figure, HEADERS, Means, TOLERANCE, Verdict, Way, line_bytes};
+use super::{CONFIDENCE, Figure, HEADERS, Means, TOLERANCE, Way, line_bytes};
 use crate::bulk::Bulk;
 use crate::emulator::Emulator;
 use crate::sink::Sink;
@@ -60,8 +60,9 @@ impl Load {
         let data = room.max(RATE_BYTES_MIN).min(longest);
         let line_bits = line_bytes(shape, data) as f64 * 8.0;
         let [least, most] = RATE_TIME.map(|time| time.as_secs_f64());
-        let time =
-            Duration::from_secs_f64((line_bits * RATE_PACKETS / rate.bits_per_s() as f64).clamp(least, most));
+        let seconds = |packets: f64| line_bits * packets / rate.bits_per_s() as f64;
+        let needed = Some(seconds(needed(shape))).filter(|needed| *needed <= most).unwrap_or_default();
+        let time = Duration::from_secs_f64(seconds(RATE_PACKETS).clamp(least, most).max(needed));
         Self { data, line_bits, time }
     }
 
@@ -76,17 +77,31 @@ impl Load {
     }
 }
 
+/// What share of the rate comes through: what the wire loses has used it, and what it doubles has not. Of what it damages the kernel
+/// throws some away.
+fn through(shape: &Shape) -> f64 {
+    (1.0 - shape.loss.mean()) * (1.0 + shape.duplicate.get())
+}
+
+/// What chance makes of that in so many packets, as a share of the rate.
+fn by_chance(shape: &Shape, packets: f64) -> f64 {
+    let copies = shape.duplicate.get();
+    let variance = shape.loss.variance(packets) + copies * (1.0 - copies) / packets;
+    CONFIDENCE * variance.sqrt()
+}
+
+/// Of how many packets chance makes no more than what the rate is to be right within.
+fn needed(shape: &Shape) -> f64 {
+    (by_chance(shape, 1.0) / (through(shape) * TOLERANCE)).powi(2).ceil()
+}
+
 pub(super) fn rate(emulator: &Emulator, way: Way, shape: &Shape, link: &Link) -> io::Result<Option<Figure>> {
     let Some(rate) = shape.rate else { return Ok(None) };
     let load = Load::of(rate, shape, link.mtu);
-    // What the wire loses has used the rate; what it doubles has not. Of what it damages the kernel throws some away.
-    let through = (1.0 - shape.loss.mean()) * (1.0 + shape.duplicate.get());
-    let expected = rate.bits_per_s() as f64 * through;
-    // What chance makes of it in the packets of that time.
+    let expected = rate.bits_per_s() as f64 * through(shape);
     let packets = load.packets(rate).max(1.0);
-    let copies = shape.duplicate.get();
-    let variance = shape.loss.variance(packets) + copies * (1.0 - copies) / packets;
-    let by_chance = rate.bits_per_s() as f64 * CONFIDENCE * variance.sqrt();
+    let by_chance = rate.bits_per_s() as f64 * by_chance(shape, packets);
+    let needed = needed(shape);
     let figure = |measured: Option<f64>, by| Figure {
         what: if way == Way::Up { "rate, near to far" } else { "rate, far to near" },
         unit: "Mb/s",
@@ -95,7 +110,7 @@ pub(super) fn rate(emulator: &Emulator, way: Way, shape: &Shape, link: &Link) ->
         by,
         tolerance: (expected * (TOLERANCE + RATE_PACKETS_OFF / packets + shape.corrupt.get()) + by_chance)
             / 1e6,
-        needs: None,
+        needs: (packets < needed).then(|| format!("{needed:.0} packets")),
     };
     if packets < RATE_PACKETS_MIN {
         return Ok(Some(figure(None, Means::Datagrams)));
@@ -123,7 +138,7 @@ pub(super) fn rate(emulator: &Emulator, way: Way, shape: &Shape, link: &Link) ->
         // Whether less came because less was sent, or got lost beside the link, nobody knows: that is no figure of the link.
         let is_less = bits_per_s < expected;
         let has_come = is_filled && emulator.since(&mark)?.overrun == 0;
-        if found.verdict() == Verdict::Good || !is_less || has_come {
+        if found.verdict().is_no_fault() || !is_less || has_come {
             return Ok(Some(found));
         }
         found.measured = None;
@@ -154,7 +169,9 @@ fn datagrams(
         return Ok(None);
     }
     let packets_per_s = rate.bits_per_s() as f64 / bits * RATE_EXCESS;
-    let warm_up = time / 4 + shape.delay;
+    // Until then packets may come that are late, and not yet those that others are as late as.
+    let way = shape.delay + shape.jitter.most + shape.reorder.by;
+    let warm_up = time / 4 + way;
     let queue_s = shape.queue_bytes as f64 * 8.0 / rate.bits_per_s() as f64;
     thread::scope(|scope| {
         let sender = scope.spawn(|| source.send_evenly(data, batch, packets_per_s, time + warm_up));
@@ -165,7 +182,7 @@ fn datagrams(
         let sent = sender.join().ok().flatten();
         // What is left has its socket until it has come: without one the far end would answer that there is none.
         let excess = (time + warm_up).mul_f64(RATE_EXCESS - 1.0);
-        thread::sleep(excess.min(Duration::from_secs_f64(queue_s)) + shape.delay);
+        thread::sleep(excess.min(Duration::from_secs_f64(queue_s)) + way);
         Ok(sent.zip(before.zip(after)).map(|(sent, ((began, before), (ended, after)))| Carried {
             bits_per_s: (after - before) as f64 * bits / (ended - began).as_secs_f64(),
             is_filled: sent.pause.as_secs_f64() <= queue_s * PAUSE_OF_QUEUE,
@@ -206,6 +223,7 @@ const fn segment_bytes(mtu: u16) -> u16 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Verdict;
     use super::*;
 
     const TRIES: usize = 4;
@@ -265,6 +283,21 @@ mod tests {
             assert_eq!((load.data + HEADERS, load.time.as_secs()), (bytes, seconds), "{link}");
             assert!(packets.contains(&load.packets(rate)), "{link}: {}", load.packets(rate));
         }
+    }
+
+    #[test]
+    fn where_chance_makes_much_of_a_rate_it_is_looked_at_for_longer() {
+        let of = |link: &str| {
+            let link: Link = link.parse().expect("a link");
+            let load = Load::of(link.up.rate.expect("a rate"), &link.up, link.mtu);
+            (load.time.as_secs(), load.packets(link.up.rate.expect("a rate")) >= needed(&link.up))
+        };
+        assert_eq!((of("gige"), of("gige,loss=1%"), of("lte")), ((2, true), (2, true), (2, true)));
+        // 5400 bits of a packet, of which 6,800 tell.
+        let (seconds, is_told) = of("rate=10M,loss=20%");
+        assert!((7..10).contains(&seconds) && is_told, "{seconds}");
+        assert_eq!(of("rate=1M,loss=20%"), (2, false), "it would take more than 20 s");
+        assert_eq!(of("rate=1M,loss=1%/10%/100%"), (2, false));
     }
 
     /// The emulator has another rate than the one that it is held to.

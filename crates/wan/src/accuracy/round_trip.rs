@@ -39,10 +39,10 @@ pub(super) fn round_trip(emulator: &Emulator, link: &Link) -> io::Result<Option<
     far.set_read_timeout(Some(LOOK))?;
     let (pause, count) = pace(link);
     let expected = expected(link);
-    let by_chance = median_deviation(link).mul_f64(CONFIDENCE / f64::from(count).sqrt());
+    let on_time = on_time(link);
+    let by_chance = median_deviation(link).mul_f64(CONFIDENCE / (f64::from(count) * of_use(on_time)).sqrt());
     let tolerance = promised(link) + by_chance;
-    let needed = echoes_needed(link);
-    let needs = (f64::from(count) < needed).then(|| format!("{needed:.0} round trips"));
+    let needs = needs(link, count);
     let ms = |time: Duration| time.as_secs_f64() * 1e3;
     let figure = |median: Option<Duration>| Figure {
         what: "round trip",
@@ -67,11 +67,51 @@ pub(super) fn round_trip(emulator: &Emulator, link: &Link) -> io::Result<Option<
         times
     });
     times.sort_unstable();
-    Ok(times.get(times.len() / 2).map(|median| figure(Some(*median))))
+    // Those that nothing has held up are the shortest.
+    let middle = (times.len() as f64 * on_time / 2.0) as usize;
+    Ok(Some(figure(times.get(middle).copied())))
+}
+
+/// How many of all round trips nothing holds up in either direction.
+fn on_time(link: &Link) -> f64 {
+    let ways = [&link.up, &link.down].into_iter();
+    ways.filter(|shape| holds_up_some(shape)).map(|shape| 1.0 - shape.reorder.share.get()).product()
+}
+
+/// What one of all round trips is worth for the median of those: how many of them there are is chance, too.
+fn of_use(on_time: f64) -> f64 {
+    on_time / (2.0 - on_time)
+}
+
+/// What would tell more than so many round trips, if those tell nothing.
+fn needs(link: &Link, count: u32) -> Option<String> {
+    let ways = || [&link.up, &link.down].into_iter();
+    if ways().any(|shape| !shape.jitter.most.is_zero() && shape.jitter.correlation.get() >= 1.0) {
+        return Some("a link whose packets do not all deviate alike".to_owned());
+    }
+    // Then those that were held up are no longer than others.
+    let jitter: Duration = ways().map(|shape| shape.jitter.most * 2).sum();
+    if ways().any(|shape| holds_up_some(shape) && shape.reorder.by < jitter) {
+        return Some("a link that holds packets up for longer than its jitter".to_owned());
+    }
+    let needed = echoes_needed(link);
+    (f64::from(count) < needed).then(|| format!("{needed:.0} round trips"))
 }
 
 fn expected(link: &Link) -> Duration {
-    link.round_trip() + sending(&link.up) + sending(&link.down)
+    let way =
+        |shape: &Shape| sending(shape) + if holds_up_all(shape) { shape.reorder.by } else { Duration::ZERO };
+    link.round_trip() + way(&link.up) + way(&link.down)
+}
+
+/// Where that is so it is a delay like others.
+fn holds_up_all(shape: &Shape) -> bool {
+    shape.reorder.share.get() >= 1.0
+}
+
+/// Whether it holds up some packets and others not.
+fn holds_up_some(shape: &Shape) -> bool {
+    shape.reorder.share.get() > 0.0 && !holds_up_all(shape)
 }
 
 /// What a round trip is to be right within, but for what chance makes of it.
@@ -82,7 +122,10 @@ fn promised(link: &Link) -> Duration {
 /// Of how many the median is right within that, as far as jitter goes.
 fn echoes_needed(link: &Link) -> f64 {
     let deviations = median_deviation(link).as_secs_f64() * CONFIDENCE / promised(link).as_secs_f64();
-    deviations.powi(2).ceil()
+    let on_time = on_time(link);
+    // Some of them have to be those that are looked at.
+    let least = if on_time < 1.0 { f64::from(ECHOES[0]) } else { 0.0 };
+    (deviations.powi(2).max(least) / of_use(on_time)).ceil()
 }
 
 /// How long a packet takes the transmitter.
@@ -156,6 +199,7 @@ fn answers(near: &UdpSocket, began: Instant, count: u32, until: Duration) -> Vec
 mod tests {
     use lunette_link::Pipe;
 
+    use super::super::Verdict;
     use super::*;
     use crate::packet::IpPacket;
 
@@ -176,6 +220,49 @@ mod tests {
         assert_eq!(of("rate=64K"), (32_000, 125));
         assert_eq!(of("up.rate=10M,down.rate=64K,overhead=38"), (51_000, 78));
         assert_eq!(of("rate=1K"), (2_048_000, 20));
+    }
+
+    #[test]
+    fn where_packets_are_held_up_the_others_tell() {
+        let of = |link: &str| {
+            let link = link.parse().expect("a link");
+            let (_, count) = pace(&link);
+            ((on_time(&link) * 1000.0).round(), count, needs(&link, count))
+        };
+        assert_eq!(of("delay=10ms,reorder=30%/5ms"), (490.0, 200, None));
+        assert_eq!(of("delay=20ms,jitter=2ms,up.reorder=10%/9ms").2, None);
+        assert_eq!(of("reorder=100%/5ms"), (1000.0, 200, None));
+        assert_eq!(expected(&"reorder=100%/5ms".parse().expect("a link")).as_millis(), 10);
+        for (link, says) in [
+            ("delay=20ms,jitter=8ms,reorder=10%/20ms", "holds packets up for longer than its jitter"),
+            ("delay=20ms,jitter=8ms/100%", "do not all deviate alike"),
+        ] {
+            assert!(of(link).2.is_some_and(|needs| needs.contains(says)), "{link}");
+        }
+    }
+
+    /// More than half of the round trips are held up, and so is the median of all of them.
+    #[test]
+    fn a_link_that_holds_packets_up_has_its_round_trip() {
+        let link: Link = "delay=5ms,reorder=40%/20ms".parse().expect("a link");
+        let emulator = match Emulator::start(&link, 1) {
+            Ok(emulator) => emulator,
+            Err(error) => return lunette_skip::record_lacking(&error.to_string()),
+        };
+        let found = round_trip(&emulator, &link).expect("a network").expect("a figure");
+        // The machine may be late, but not for as long as a packet is held up.
+        assert!(found.measured.is_some_and(|ms| (10.0..25.0).contains(&ms)), "{found:?}");
+    }
+
+    #[test]
+    fn where_nothing_comes_back_the_round_trip_is_not_known() {
+        let link: Link = "loss=100%".parse().expect("a link");
+        let emulator = match Emulator::start(&link, 1) {
+            Ok(emulator) => emulator,
+            Err(error) => return lunette_skip::record_lacking(&error.to_string()),
+        };
+        let found = round_trip(&emulator, &link).expect("a network").expect("a figure");
+        assert_eq!((found.measured, found.verdict()), (None, Verdict::NotKnown));
     }
 
     #[test]
