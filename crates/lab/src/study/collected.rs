@@ -353,7 +353,7 @@ mod tests {
 
     #[test]
     fn a_run_whose_echo_was_held_up_is_done_again() {
-        let exchanged = Exchanged { header: TOOK, read: None, write: None, stolen: 0.3 };
+        let exchanged = Exchanged { header: TOOK, read: None, write: None, asked: None, stolen: 0.3 };
         let held_up = Run { exchanged: Some(exchanged), ..run(9.0, 0.0) };
         let (cells, mut collected) = collected("dalgic-lan", vec![vec![held_up]], None);
         assert_eq!(collected.next_again(&cells, cells[0].link()), Some((0, 0)));

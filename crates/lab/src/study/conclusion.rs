@@ -261,7 +261,7 @@ fn result(
     if is_unfinished {
         result.limit = UNFINISHED.to_owned();
     }
-    result.above = why::above(cell, &result, limit, lasted);
+    result.above = why::above(cell, &result, limit, turn.as_ref(), lasted);
     result.why = why::why(study, cell, &result);
     Some(result)
 }

@@ -40,11 +40,13 @@ const LONG: Duration = Duration::from_millis(10);
 struct Exchange {
     there: usize,
     back: usize,
+    /// A turn of headers goes before.
+    is_asked: bool,
 }
 
 impl Exchange {
     /// A command and its response.
-    const HEADERS: Self = Self { there: HEADER_BYTES as usize, back: HEADER_BYTES as usize };
+    const HEADERS: Self = Self { there: HEADER_BYTES as usize, back: HEADER_BYTES as usize, is_asked: false };
 
     const fn read(size_bytes: u32) -> Self {
         Self { back: Self::HEADERS.back + size_bytes as usize, ..Self::HEADERS }
@@ -52,6 +54,18 @@ impl Exchange {
 
     const fn write(size_bytes: u32) -> Self {
         Self { there: Self::HEADERS.there + size_bytes as usize, ..Self::HEADERS }
+    }
+
+    /// A write that waits to be asked for its data: a command for an R2T, and then the data for a response.
+    const fn asked(size_bytes: u32) -> Self {
+        Self { is_asked: true, ..Self::write(size_bytes) }
+    }
+
+    /// What goes there and what comes back, turn by turn.
+    fn turns(self) -> impl Iterator<Item = (usize, usize)> {
+        let Self { there, back, is_asked } = self;
+        let before = is_asked.then_some((Self::HEADERS.there, Self::HEADERS.back));
+        before.into_iter().chain([(there, back)])
     }
 }
 
@@ -65,6 +79,8 @@ pub(super) struct Payload {
     pub(super) reads: Option<NetworkPath>,
     /// There are writes, and what is on the way to the target.
     pub(super) writes: Option<NetworkPath>,
+    /// All of their data waits to be asked for.
+    pub(super) is_asked: bool,
 }
 
 /// What exchanges took at rest.
@@ -76,6 +92,8 @@ pub(crate) struct Exchanged {
     pub(crate) read: Option<Duration>,
     /// The other way around; nothing without writes.
     pub(crate) write: Option<Duration>,
+    /// A header each way and then such a write, one behind the other: both turns together; nothing but of writes that wait to be asked.
+    pub(crate) asked: Option<Duration>,
     /// The share of the processor time that this machine wanted meanwhile and its host gave to others; 0 where that cannot be told.
     pub(crate) stolen: f64,
 }
@@ -97,13 +115,15 @@ impl Exchanged {
         };
         let read = |path| beside_the_line(path, Exchange::read(size_bytes));
         let write = |path| beside_the_line(path, Exchange::write(size_bytes));
+        let asked = |path| beside_the_line(path, Exchange::asked(size_bytes));
         let before = ProcessorTime::now();
-        let (header, read, write) = (
+        let (header, read, write, asked) = (
             took(Exchange::HEADERS)?,
             payload.reads.as_ref().map(read).transpose()?,
             payload.writes.as_ref().map(write).transpose()?,
+            payload.writes.as_ref().filter(|_| payload.is_asked).map(asked).transpose()?,
         );
-        Ok(Self { header, read, write, stolen: stolen_since(before) })
+        Ok(Self { header, read, write, asked, stolen: stolen_since(before) })
     }
 
     /// Of both the mean, and the larger one of what was stolen.
@@ -114,6 +134,7 @@ impl Exchanged {
             header: mean(self.header, other.header),
             read: both(self.read, other.read),
             write: both(self.write, other.write),
+            asked: both(self.asked, other.asked),
             stolen: self.stolen.max(other.stolen),
         }
     }
@@ -298,7 +319,10 @@ impl<'a> Waited<'a> {
 fn answer(stream: &TcpStream, exchange: Exchange) {
     let (mut asked, answer) = (vec![0; exchange.there], vec![0; exchange.back]);
     if let Ok(mut end) = Waited::new(stream) {
-        while end.read_exact(&mut asked).and_then(|()| end.write_all(&answer)).is_ok() {}
+        let mut turn = |(there, back): (usize, usize)| {
+            end.read_exact(&mut asked[..there]).and_then(|()| end.write_all(&answer[..back]))
+        };
+        while exchange.turns().try_for_each(&mut turn).is_ok() {}
     }
 }
 
@@ -308,8 +332,10 @@ fn ask(stream: &TcpStream, exchange: Exchange) -> io::Result<Vec<Duration>> {
     let (mut times, begun) = (Vec::new(), Instant::now());
     while times.len() < TRIES_MIN || begun.elapsed() < TIME {
         let asked = Instant::now();
-        end.write_all(&question)?;
-        end.read_exact(&mut answer)?;
+        for (there, back) in exchange.turns() {
+            end.write_all(&question[..there])?;
+            end.read_exact(&mut answer[..back])?;
+        }
         times.push(asked.elapsed());
     }
     Ok(times)
@@ -340,6 +366,17 @@ mod tests {
         assert_eq!(echoes.header_us(), Some(50_500.0), "of 2, 50, 51 and 90");
         assert!(echoes.take(Exchange::write(512), true, || Err(LabError::Panicked)).is_err());
         assert_eq!(took(Exchange::write(512), true, (70, 0.0)), 70);
+    }
+
+    #[test]
+    fn who_waits_to_be_asked_has_a_turn_before() {
+        let (near, far) = connected();
+        let exchange = Exchange::asked(1024);
+        assert_eq!(exchange.turns().collect::<Vec<_>>(), [(48, 48), (1072, 48)]);
+        let answering = thread::spawn(move || answer(&far, exchange));
+        assert!(ask(&near, exchange).expect("answers").len() >= TRIES_MIN);
+        drop(near);
+        answering.join().expect("no panic");
     }
 
     #[test]

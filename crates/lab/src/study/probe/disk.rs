@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lunette_block::{StoreSpec, Volume, VolumeSpec};
-use lunette_initiator::{Lun, Options};
+use lunette_initiator::{Lun, Options, Wishes};
 use lunette_link::Shape;
 use lunette_workload::{Arrivals, Kind, Pace, Range, Sizes, Trace, Workload};
 
@@ -141,6 +141,13 @@ impl DiskProbe {
     pub(crate) fn outstanding_bytes(&self) -> u64 {
         let buffered = self.tcp_buffer_bytes.map_or(u64::MAX, |bytes| bytes as u64);
         (u64::from(self.depth) * u64::from(self.mix().size_bytes)).min(buffered)
+    }
+
+    /// Whether its writes wait to be asked for all of their data, if the target agrees.
+    pub(super) fn asks_for_all(&self) -> bool {
+        let mut wishes = Wishes::default();
+        self.keys.wish(&self.set, &mut wishes);
+        wishes.initial_r2t && !wishes.immediate_data
     }
 
     /// How many round trips a command takes: two where it may have to wait for R2Ts.

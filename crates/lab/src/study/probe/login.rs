@@ -170,7 +170,8 @@ fn log_in(place: Place<'_>, probe: &LoginProbe) -> Result<Logged, LabError> {
     let configuration = format!("trace_directory = {directory}\ntask_times = true\n\n{}", targets(probe));
     let service = Service::start(site, place.binary, &configuration, &[SECRET, TARGET_SECRET])?;
     let options = options(probe)?;
-    let payload = Payload { size_bytes: 0, round_trip: link.round_trip(), reads: None, writes: None };
+    let payload =
+        Payload { size_bytes: 0, round_trip: link.round_trip(), reads: None, writes: None, is_asked: false };
     let exchanged = Echo::before(site, payload)?.behind(false);
     let handshake = handshake(site)?;
     let timed = || site.near(|| if probe.discovers { discover(&options) } else { begin(&options) })?;

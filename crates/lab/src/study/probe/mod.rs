@@ -692,7 +692,8 @@ mod tests {
         let run = |(command_us, echo_us): (f64, Option<u64>)| {
             let negotiated = Negotiated { idle_round_trip_us: Some(command_us), ..Negotiated::of_tests() };
             let header = echo_us.map(Duration::from_micros);
-            let exchanged = header.map(|header| Exchanged { header, read: None, write: None, stolen: 0.0 });
+            let exchanged =
+                header.map(|header| Exchanged { header, read: None, write: None, asked: None, stolen: 0.0 });
             let round_trip = header.map(|header| header * 2);
             Run { negotiated: Some(negotiated), exchanged, round_trip, ..Run::of(1.0, None) }
         };

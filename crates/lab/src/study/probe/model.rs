@@ -102,10 +102,11 @@ pub(super) fn round_trips(driven: Driven<'_>, probe: &DiskProbe, agreed: &Negoti
 /// bytes take, which nothing of ours has a part in.
 fn round_trip(command: Duration, exchanged: Option<Exchanged>, kind: Kind, is_asked: bool) -> Duration {
     let Some(exchanged) = exchanged else { return command };
-    let Exchanged { header, read, write, .. } = exchanged;
+    let Exchanged { header, read, write, asked, .. } = exchanged;
     let with_data = match kind {
         Kind::Read => read,
-        Kind::Write => write.map(|write| if is_asked { (header + write) / 2 } else { write }),
+        Kind::Write if is_asked => asked.map(|both| both / 2).or_else(|| Some((header + write?) / 2)),
+        Kind::Write => write,
     };
     with_data.unwrap_or(header)
 }
@@ -123,6 +124,7 @@ pub(super) fn payload(driven: Driven<'_>, probe: &DiskProbe) -> Payload {
         round_trip: driven.link.round_trip(),
         reads: (read_share > 0.0 && is_whole).then(|| path(&driven.link.down)),
         writes: (read_share < 1.0 && is_whole).then(|| path(&driven.link.up)),
+        is_asked: probe.asks_for_all(),
     }
 }
 
@@ -189,7 +191,13 @@ mod tests {
     #[test]
     fn the_round_trip_is_that_of_as_many_bytes() {
         let us = Duration::from_micros;
-        let exchanged = Exchanged { header: us(150), read: Some(us(270)), write: Some(us(190)), stolen: 0.0 };
+        let exchanged = Exchanged {
+            header: us(150),
+            read: Some(us(270)),
+            write: Some(us(190)),
+            asked: None,
+            stolen: 0.0,
+        };
         let of =
             |command, kind, is_asked| round_trip(us(command), Some(exchanged), kind, is_asked).as_micros();
         // Whatever a command without data takes: a target that is awake for it sleeps while it waits for data.
@@ -197,6 +205,9 @@ mod tests {
             assert_eq!([of(command, Kind::Read, false), of(command, Kind::Write, false)], [270, 190]);
             assert_eq!(of(command, Kind::Write, true), 170, "a header each way, and then data");
         }
+        let asked = Exchanged { asked: Some(us(360)), ..exchanged };
+        assert_eq!(round_trip(us(250), Some(asked), Kind::Write, true), us(180), "one behind the other");
+        assert_eq!(round_trip(us(250), Some(asked), Kind::Write, false), us(190));
         let header = Exchanged { read: None, ..exchanged };
         assert_eq!(round_trip(us(250), Some(header), Kind::Read, false), us(150));
         assert_eq!(round_trip(us(250), None, Kind::Read, false), us(250));

@@ -6,16 +6,19 @@ use super::link_of;
 use crate::report::figure_text;
 use crate::study::collected::STOLEN_MAX;
 use crate::study::lasted::Lasted;
-use crate::study::probe::{ORDER_CARRIES, PEER_WINDOW, PEER_WINDOWS_CARRY, Probe, WINDOWS_CARRY};
+use crate::study::probe::{
+    CommandTurn, ORDER_CARRIES, PEER_WINDOW, PEER_WINDOWS_CARRY, Probe, WINDOWS_CARRY,
+};
 use crate::study::{Cell, CellResult};
 
 /// Names what the model does not know, where more came than it expects.
 ///
-/// `lasted` is how long all runs were measured.
+/// `turn` is what the model has of its commands, and `lasted` how long all runs were measured.
 pub(in crate::study) fn above(
     cell: &Cell,
     result: &CellResult,
     limit: Option<Limit>,
+    turn: Option<&CommandTurn>,
     lasted: Lasted,
 ) -> Option<String> {
     if !result.exceeds_model() {
@@ -27,10 +30,10 @@ pub(in crate::study) fn above(
     match limit? {
         Limit::TcpWindow => window(result),
         Limit::Loss => {
-            let by_windows = || by_windows(cell, result).filter(|_| lasted.is_final);
+            let by_windows = || by_windows(cell, result, lasted).filter(|_| lasted.is_final);
             by_chance(cell, result, lasted).or_else(by_windows)
         }
-        Limit::Window => stolen_echo(result).or_else(|| awake(result)).or_else(|| busy_echo(result)),
+        Limit::Window => [stolen_echo, awake, held_up_echo].iter().find_map(|reason| reason(result, turn?)),
         // No link carries more than its rate.
         Limit::Link => None,
     }
@@ -89,7 +92,7 @@ fn by_chance(cell: &Cell, result: &CellResult, lasted: Lasted) -> Option<String>
 const FEW_LOSSES: u64 = 10;
 
 /// TCP's windows let through what came, after losses that were few for each connection.
-fn by_windows(cell: &Cell, result: &CellResult) -> Option<String> {
+fn by_windows(cell: &Cell, result: &CellResult, lasted: Lasted) -> Option<String> {
     let Probe::Disk(disk) = &cell.probe else { return None };
     let off = |carried: f64| (result.measured - carried).abs();
     let windows = figure(result, WINDOWS_CARRY).map(|carried| (carried, ""));
@@ -97,22 +100,31 @@ fn by_windows(cell: &Cell, result: &CellResult) -> Option<String> {
         figure(result, ORDER_CARRIES).map(|carried| (carried, ", where commands are taken in their order"));
     let carried = windows.into_iter().chain(in_order);
     let (carried, how) = carried.min_by(|one, other| off(one.0).total_cmp(&off(other.0)))?;
-    let lost = result.lost + result.dropped;
+    // In each run, of the packets with data.
+    let runs = result.runs.len().max(1) as u64;
+    let lost = lasted.lost.div_ceil(runs) + result.dropped;
     let are_few = lost > 0 && lost <= FEW_LOSSES * u64::from(disk.connections);
     (are_few && is_it(result, carried) && result.unit == "MB/s").then(|| {
         format!(
-            "{lost} packets were lost, which are too few to leave the windows that the model expects of many: what TCP's congestion windows let through \
+            "{lost} packets with data were lost in a run, which are too few to leave the windows that the model expects of many: what TCP's congestion windows let through \
              meanwhile is {} MB/s{how}",
             figure_text(carried)
         )
     })
 }
 
+/// What the model would say if each round trip of a command took so much less, in microseconds.
+fn sooner_by(result: &CellResult, turn: &CommandTurn, saved_us: f64) -> Option<f64> {
+    let turn_us = turn.time.as_secs_f64() * 1e6;
+    let left = 1.0 - turn.round_trips * saved_us / turn_us;
+    let model = result.model.filter(|_| turn_us > 0.0 && left > 0.0)?;
+    Some(if result.unit == "ms" { model * left } else { model / left })
+}
+
 /// The host held up what the model's round trip was measured with, and as much came as without that.
-fn stolen_echo(result: &CellResult) -> Option<String> {
-    let left = 1.0 - result.echo_stolen;
-    let model = result.model.filter(|_| result.echo_stolen > STOLEN_MAX)?;
-    let without = if result.unit == "ms" { model * left } else { model / left };
+fn stolen_echo(result: &CellResult, turn: &CommandTurn) -> Option<String> {
+    let told_us = result.model_round_trip_us.filter(|_| result.echo_stolen > STOLEN_MAX)?;
+    let without = sooner_by(result, turn, told_us * result.echo_stolen)?;
     is_it(result, without).then(|| {
         format!(
             "the model's round trip was measured while the host gave {:.0} % of the processor time that this machine wanted to others, without which it \
@@ -123,36 +135,32 @@ fn stolen_echo(result: &CellResult) -> Option<String> {
     })
 }
 
-/// Another round trip of the same link was shorter than the model's, and as much came as that allows.
-fn busy_echo(result: &CellResult) -> Option<String> {
-    let times = result.model_round_trip_us.zip(result.echo_us).filter(|(told, shortest)| shortest < told);
-    let (told, shortest) = times?;
-    let with_that = result.model.filter(|_| result.unit != "ms")? * told / shortest;
+/// A round trip of headers was shorter than the model's, which was not measured at the same moment, and as much came as that allows.
+fn held_up_echo(result: &CellResult, turn: &CommandTurn) -> Option<String> {
+    let times = result.model_round_trip_us.zip(result.echo_us).filter(|(told, header)| header < told);
+    let (told_us, header_us) = times?;
+    let with_that = sooner_by(result, turn, told_us - header_us)?;
     is_it(result, with_that).then(|| {
         format!(
-            "the model's round trip, {} µs, was measured while this machine had other work: 48 bytes took {} µs there and back at another time, with which \
-             it would say {}",
-            figure_text(told),
-            figure_text(shortest),
+            "the model's round trip is {} µs, and 48 bytes each way took {} by plain TCP at another moment, with which it would say {}",
+            figure_text(told_us),
+            figure_text(header_us),
             figure_text(with_that)
         )
     })
 }
 
 /// The target was awake for its commands, which who waits for the bytes of plain TCP is not, and as much came as that saves.
-fn awake(result: &CellResult) -> Option<String> {
-    let (command, header) =
-        result.round_trip_us.zip(result.echo_us).filter(|(command, header)| command < header)?;
-    let told = result.model_round_trip_us?;
-    let left = 1.0 - (header - command) / told;
-    let model = result.model.filter(|_| left > 0.0)?;
-    let with_that = if result.unit == "ms" { model * left } else { model / left };
+fn awake(result: &CellResult, turn: &CommandTurn) -> Option<String> {
+    let times = result.round_trip_us.zip(result.echo_us).filter(|(command, header)| command < header);
+    let (command_us, header_us) = times?;
+    let with_that = sooner_by(result, turn, header_us - command_us)?;
     is_it(result, with_that).then(|| {
         format!(
-            "TEST UNIT READY took {} µs, and 48 bytes each way took {} by plain TCP, whose far end has to be woken: the target was awake for it, and if it \
-             is for each command, the model would say {}",
-            figure_text(command),
-            figure_text(header),
+            "TEST UNIT READY took {} µs, and 48 bytes each way took {} by plain TCP, whose far end has to be woken: if the target is awake for each command, as \
+             it was for those, the model would say {}",
+            figure_text(command_us),
+            figure_text(header_us),
             figure_text(with_that)
         )
     })
@@ -174,11 +182,28 @@ fn sooner(cell: &Cell, result: &CellResult) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::study::{Further, study};
 
     fn lasted(lost: u64) -> Lasted {
         Lasted { all_s: 1.0, lost, is_final: true }
+    }
+
+    /// A command of one round trip that takes so long by the model.
+    fn turn(us: u64) -> CommandTurn {
+        CommandTurn {
+            time: Duration::from_micros(us),
+            round_trips: 1.0,
+            round_trip: Duration::ZERO,
+            at_ends: Duration::ZERO,
+            commands: 1,
+            line: Duration::ZERO,
+            is_packed: false,
+            is_asked: false,
+            ends: Duration::ZERO,
+        }
     }
 
     #[test]
@@ -190,7 +215,7 @@ mod tests {
             let mut further = vec![Further::new(PEER_WINDOW, 85.5, "KB")];
             further.extend(carried.iter().map(|carried| Further::new(PEER_WINDOWS_CARRY, *carried, "MB/s")));
             let figures = CellResult::of(Vec::new(), measured, "MB/s");
-            above(cell, &CellResult { model: Some(1.31), further, ..figures }, limit, lasted(0))
+            above(cell, &CellResult { model: Some(1.31), further, ..figures }, limit, None, lasted(0))
         };
         let text = of(1.62, &[1.71], Some(Limit::TcpWindow)).unwrap_or_default();
         assert!(text.contains("the receiver's was 85.5 KB, which let 1.71 MB/s through"), "{text}");
@@ -211,12 +236,9 @@ mod tests {
         let cells = (study("dr-wan").expect("a study").cells)(1);
         let of = |(measured, unit), echo_stolen, limit| {
             let figures = CellResult::of(Vec::new(), measured, unit);
-            above(
-                &cells[0],
-                &CellResult { model: Some(1.31), echo_stolen, ..figures },
-                Some(limit),
-                lasted(0),
-            )
+            let result =
+                CellResult { model: Some(1.31), model_round_trip_us: Some(1000.0), echo_stolen, ..figures };
+            above(&cells[0], &result, Some(limit), Some(&turn(1000)), lasted(0))
         };
         let text = of((1.62, "MB/s"), 0.2, Limit::Window).unwrap_or_default();
         assert!(text.contains("gave 20 %") && text.ends_with("it would say 1.64"), "{text}");
@@ -228,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_trip_of_a_busy_machine_is_a_reason_where_another_was_as_much_shorter() {
+    fn a_round_trip_that_was_held_up_is_a_reason_where_that_of_headers_was_as_much_shorter() {
         let cells = (study("dalgic-sweep").expect("a study").cells)(1);
         let of = |measured, echo_us, limit| {
             let result = CellResult {
@@ -237,10 +259,10 @@ mod tests {
                 echo_us,
                 ..CellResult::of(Vec::new(), measured, "MB/s")
             };
-            above(&cells[0], &result, Some(limit), lasted(0))
+            above(&cells[0], &result, Some(limit), Some(&turn(386)), lasted(0))
         };
         let text = of(19.0, Some(181.0), Limit::Window).unwrap_or_default();
-        assert!(text.contains("386 µs") && text.contains("181 µs") && text.ends_with("say 21.1"), "{text}");
+        assert!(text.contains("386 µs") && text.contains("took 181") && text.ends_with("say 21.1"), "{text}");
         assert_eq!(of(12.7, Some(181.0), Limit::Window), None, "that is less than it makes");
         assert_eq!(of(27.0, Some(181.0), Limit::Window), None, "that is more than it makes");
         let others = [of(19.0, Some(386.0), Limit::Window), of(19.0, None, Limit::Window)];
@@ -249,31 +271,30 @@ mod tests {
     }
 
     #[test]
-    fn a_target_that_was_awake_is_a_reason_for_what_it_saved() {
+    fn a_target_that_was_awake_is_a_reason_for_what_it_saved_of_a_command() {
         let cells = (study("dalgic-lan").expect("a study").cells)(1);
-        let of = |(measured, unit), round_trip_us, limit| {
+        let of = |(measured, unit), round_trip_us, turn_us, limit| {
             let result = CellResult {
                 model: Some(8.0),
                 round_trip_us,
                 echo_us: Some(108.0),
-                model_round_trip_us: Some(110.0),
+                model_round_trip_us: Some(108.0),
                 ..CellResult::of(Vec::new(), measured, unit)
             };
-            above(&cells[0], &result, Some(limit), lasted(0))
+            above(&cells[0], &result, Some(limit), Some(&turn(turn_us)), lasted(0))
         };
-        let text = of((9.0, "MB/s"), Some(94.0), Limit::Window).unwrap_or_default();
+        let text = of((9.0, "MB/s"), Some(94.0), 110, Limit::Window).unwrap_or_default();
         assert!(
             text.contains("took 94.0 µs") && text.contains("took 108") && text.ends_with("say 9.17"),
             "{text}"
         );
-        assert!(of((7.0, "ms"), Some(94.0), Limit::Window).is_some());
-        // That is more than it saved; it saved nothing; nobody knows; a full line has no round trips.
-        assert_eq!(of((11.2, "MB/s"), Some(94.0), Limit::Window), None);
-        assert_eq!(
-            [Some(108.0), Some(120.0), None].map(|us| of((9.0, "MB/s"), us, Limit::Window)),
-            [None, None, None]
-        );
-        assert_eq!(of((9.0, "MB/s"), Some(94.0), Limit::Link), None);
+        assert!(of((7.0, "ms"), Some(94.0), 110, Limit::Window).is_some());
+        // Most of a long command is not the round trip.
+        assert_eq!(of((9.2, "MB/s"), Some(94.0), 500, Limit::Window), None);
+        assert_eq!(of((11.2, "MB/s"), Some(94.0), 110, Limit::Window), None, "that is more than it saved");
+        let saved_nothing = [Some(108.0), Some(120.0), None];
+        assert_eq!(saved_nothing.map(|us| of((9.0, "MB/s"), us, 110, Limit::Window)), [None, None, None]);
+        assert_eq!(of((9.0, "MB/s"), Some(94.0), 110, Limit::Link), None, "a full line has no round trips");
     }
 
     #[test]
@@ -283,7 +304,7 @@ mod tests {
         let cell = cells.iter().find(is_it).expect("a cell");
         let of = |measured, lost| {
             let result = CellResult { model: Some(1.5), ..CellResult::of(Vec::new(), measured, "MB/s") };
-            above(cell, &result, Some(Limit::Loss), lasted(lost))
+            above(cell, &result, Some(Limit::Loss), None, lasted(lost))
         };
         // Four of them may be two and a half times as far apart, and no more.
         let text = of(3.7, 4).unwrap_or_default();
@@ -311,10 +332,13 @@ mod tests {
             ];
             let figures = CellResult::of(Vec::new(), measured, "MB/s");
             let result = CellResult { model: Some(2.2), lost, further, ..figures };
-            above(cell, &result, Some(limit), Lasted { all_s: 15.0, lost, is_final })
+            above(cell, &result, Some(limit), None, Lasted { all_s: 15.0, lost, is_final })
         };
         let text = of(7.0, 19, [6.5, 3.0], Limit::Loss, true).unwrap_or_default();
-        assert!(text.starts_with("19 packets were lost, ") && text.ends_with("is 6.50 MB/s"), "{text}");
+        assert!(
+            text.starts_with("19 packets with data were lost in a run, ") && text.ends_with("is 6.50 MB/s"),
+            "{text}"
+        );
         let text = of(7.0, 19, [14.0, 6.5], Limit::Loss, true).unwrap_or_default();
         assert!(text.ends_with("is 6.50 MB/s, where commands are taken in their order"), "{text}");
         // Farther off than windows are seen; nothing was lost, or much; no link loses its rate; another run may tell.
