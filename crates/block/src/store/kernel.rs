@@ -169,12 +169,23 @@ impl KernelFile {
         self.mapping.get_or_init(|| Mapping::of(self.fd.as_fd())).as_ref()
     }
 
-    /// The descriptor, if the page cache has all of the range.
+    /// The descriptor, if the page cache has all of the range, or had it within the last second.
     pub(crate) fn cached_file(&self, offset: u64, length: u64) -> Option<Arc<OwnedFd>> {
-        let is_cached = self.direct.is_none()
-            && residency::is_cached(self.fd.as_fd(), offset, length)
-                .or_else(|| Some(self.mapping()?.is_cached(offset, length)))?;
-        is_cached.then(|| Arc::clone(&self.fd))
+        (self.direct.is_none() && self.is_range_cached(offset, length)).then(|| Arc::clone(&self.fd))
+    }
+
+    fn is_range_cached(&self, offset: u64, length: u64) -> bool {
+        let mapping = self.mapping();
+        if mapping.is_some_and(|mapping| mapping.was_counted(offset, length)) {
+            return true;
+        }
+        let Some(is_cached) = residency::is_cached(self.fd.as_fd(), offset, length) else {
+            return mapping.is_some_and(|mapping| mapping.is_cached(offset, length));
+        };
+        if let Some(mapping) = mapping.filter(|_| is_cached) {
+            mapping.note_counted(offset, length);
+        }
+        is_cached
     }
 
     /// See [`super::Store::end_bytes`].

@@ -49,6 +49,9 @@ pub(super) struct Mapping {
     /// The binary logarithm of the page size.
     page_shift: u32,
     answers: Answers,
+    /// What [`super::residency`] has counted for long reads. That counts pages whose reading has only begun, for which a short one is
+    /// not to wait.
+    counted: Answers,
     windows: Windows,
     place: &'static Place,
     pauses: Pauses,
@@ -69,7 +72,8 @@ impl Mapping {
         let file_bytes = usize::try_from(rustix::fs::seek(file, SeekFrom::End(0)).ok()?).ok()?;
         // A page behind the end, which nobody can have: see `tells_the_truth`.
         let length = file_bytes.checked_next_multiple_of(page_bytes())?.checked_add(page_bytes())?;
-        let answers = Answers::new(length.div_ceil(REGION_BYTES))?;
+        let regions = length.div_ceil(REGION_BYTES);
+        let (answers, counted) = (Answers::new(regions)?, Answers::new(regions)?);
         let windows = Windows::new(length.div_ceil(WINDOW_BYTES), page_tables)?;
         let start = map(file, length)?;
         let place = Place::take(start.addr().get(), length);
@@ -79,6 +83,7 @@ impl Mapping {
             file_bytes,
             page_shift: page_bytes().ilog2(),
             answers,
+            counted,
             windows,
             place,
             pauses: Pauses::default(),
@@ -145,9 +150,34 @@ impl Mapping {
 
     /// Whether the page cache has all of the range, as far as is believed.
     pub(super) fn is_cached(&self, offset: u64, length: u64) -> bool {
-        let regions = usize::try_from(length).ok().and_then(|length| self.regions_of(offset, length));
+        let regions = self.long_regions_of(offset, length);
         let now_ms = coarse_ms();
         regions.is_some_and(|mut regions| regions.all(|(region, wanted)| self.has(region, wanted, now_ms)))
+    }
+
+    /// Whether the page cache had all of the range when it was counted within the last second.
+    pub(super) fn was_counted(&self, offset: u64, length: u64) -> bool {
+        let now_ms = coarse_ms();
+        let has = |(region, wanted): (usize, Pages)| {
+            self.counted.about(region, now_ms).is_some_and(|pages| pages & wanted == wanted)
+        };
+        self.long_regions_of(offset, length).is_some_and(|mut regions| regions.all(has))
+    }
+
+    /// The page cache has all of the range.
+    pub(super) fn note_counted(&self, offset: u64, length: u64) {
+        let now_ms = coarse_ms();
+        for (region, pages) in self.long_regions_of(offset, length).into_iter().flatten() {
+            self.counted.note(region, now_ms, pages, pages);
+        }
+    }
+
+    fn long_regions_of(
+        &self,
+        offset: u64,
+        length: u64,
+    ) -> Option<impl Iterator<Item = (usize, Pages)> + use<>> {
+        self.regions_of(offset, usize::try_from(length).ok()?)
     }
 
     /// Whether the wanted pages of a region are there, as far as is believed.
@@ -193,7 +223,9 @@ impl Mapping {
     pub(super) fn forget(&self, offset: u64, length: u64) {
         let region = |at: u64| usize::try_from(at / REGION_BYTES as u64).unwrap_or(usize::MAX);
         let end = region(offset.saturating_add(length).saturating_sub(1)).saturating_add(1);
-        self.answers.forget(region(offset)..end.min(self.length.div_ceil(REGION_BYTES)));
+        let regions = region(offset)..end.min(self.length.div_ceil(REGION_BYTES));
+        self.answers.forget(regions.clone());
+        self.counted.forget(regions);
     }
 
     /// The regions of a range and the pages of each that are in it; `None` for one that is empty, or goes behind the file's end.

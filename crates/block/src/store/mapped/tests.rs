@@ -66,6 +66,22 @@ fn what_the_page_cache_does_not_have_is_not_read() {
     mapping.forget(u64::MAX, 1);
 }
 
+#[test]
+fn what_was_counted_is_believed_of_long_reads_alone() {
+    let region = REGION_BYTES as u64;
+    let file = file_of(&pattern(REGION_BYTES));
+    file.set_len(4 * region).unwrap();
+    let mapping = mapping_of(&file);
+    assert!(!mapping.was_counted(0, region), "nobody has");
+    mapping.note_counted(0, 3 * region - 4096);
+    assert!(mapping.was_counted(0, region) && mapping.was_counted(100, 3 * region - 4196));
+    assert!(!mapping.was_counted(2 * region, region), "its end was not counted");
+    assert!(!mapping.was_counted(3 * region, 512) && !mapping.was_counted(0, u64::MAX));
+    assert_eq!(read(&mapping, region, 512), None, "pages whose reading has only begun are counted, too");
+    mapping.forget(region, 1);
+    assert!(mapping.was_counted(0, region) && !mapping.was_counted(0, region + 1));
+}
+
 /// Pages that are partly there are told from each other.
 #[test]
 fn pages_of_a_region_are_looked_at_apart() {
