@@ -14,6 +14,8 @@ pub(super) struct At {
     pub(super) under_way: Vec<(u32, Duration)>,
     /// Operations that were begun, those among them that were sent again.
     pub(super) submitted: u32,
+    /// A flush never ends.
+    pub(super) hangs_in_flush: bool,
 }
 
 /// See the module's documentation. At each poll the test lets time go by, which may be as much as is said, and takes out of what is
@@ -28,7 +30,8 @@ pub(super) type Over = ((u32, Duration), End);
 
 impl<F: FnMut(&mut At, Duration) -> Vec<Over>> Double<F> {
     pub(super) const fn new(poll: F) -> Self {
-        Self { at: At { now: Duration::ZERO, under_way: Vec::new(), submitted: 0 }, poll }
+        let at = At { now: Duration::ZERO, under_way: Vec::new(), submitted: 0, hangs_in_flush: false };
+        Self { at, poll }
     }
 }
 
@@ -68,8 +71,14 @@ impl<F: FnMut(&mut At, Duration) -> Vec<Over>> Endpoint for Double<F> {
         Ok(())
     }
 
-    fn flush(&mut self) -> Result<(), LabError> {
+    fn flush_unless(&mut self, stops: &dyn Fn() -> bool) -> Result<bool, LabError> {
         assert!(self.at.under_way.is_empty(), "a flush beside writes");
-        Ok(())
+        while self.at.hangs_in_flush {
+            if stops() {
+                return Ok(false);
+            }
+            drop((self.poll)(&mut self.at, Duration::from_millis(100)));
+        }
+        Ok(true)
     }
 }

@@ -22,7 +22,7 @@ pub(crate) enum Filled {
     Whole,
     /// It was stopped; nothing is under way any more.
     Stopped,
-    /// It was stopped, and some writes had not ended in the time that a stop leaves them.
+    /// It was stopped, and some writes had not ended in the time that a stop leaves them, or what was written is not stable.
     Abandoned,
 }
 
@@ -101,8 +101,8 @@ pub(crate) fn fill<E: Endpoint>(
     if stopped.is_some() {
         return Ok(Filled::Stopped);
     }
-    endpoint.flush()?;
-    Ok(Filled::Whole)
+    let is_stable = endpoint.flush_unless(&|| monitor.is_stopped())?;
+    Ok(if is_stable { Filled::Whole } else { Filled::Abandoned })
 }
 
 /// The writes of a range, one behind the other.
@@ -185,5 +185,21 @@ mod tests {
         assert_eq!(stopped(100, second * 60, || End::Good), (Filled::Abandoned, 8, 8));
         // All of it is under way, and none of it is written.
         assert_eq!(stopped(3, second, || End::Busy), (Filled::Stopped, 3, 0));
+    }
+
+    #[test]
+    fn a_flush_may_take_longer_than_anything_else_and_be_stopped() {
+        let (monitor, hour) = (Monitor::default(), Duration::from_secs(3600));
+        let mut endpoint = Double::new(|at, timeout| {
+            at.now += timeout;
+            if at.now > hour {
+                monitor.stop();
+            }
+            at.all_good()
+        });
+        endpoint.at.hangs_in_flush = true;
+        let range = Range { offset_bytes: 0, length_bytes: PIECE_BYTES };
+        assert_eq!(fill(&mut endpoint, &[range], 1, &monitor).ok(), Some(Filled::Abandoned));
+        assert!(endpoint.at.now > hour, "it was waited for");
     }
 }

@@ -7,8 +7,9 @@ use lunette_workload::Kind;
 
 use crate::endpoint::Moments;
 
-/// Latencies beyond ten minutes count as ten minutes.
-const LATENCY_MAX_NS: u64 = 600_000_000_000;
+/// No operation takes longer: 416 days, and the longest measurement is a year. What took longer would count as so much. A histogram
+/// takes 376 KiB of memory so, and those of a worker 3 MiB.
+const LATENCY_MAX_NS: u64 = 1 << 55;
 /// Decimal digits of a latency that are kept.
 pub(crate) const SIGNIFICANT_DIGITS: u8 = 3;
 /// More steps of a time series than anybody looks at; where there would be more, all of them become longer.
@@ -251,6 +252,18 @@ mod tests {
         let split = &recorder.split;
         let parts = [&split.schedule, &split.window, &split.away, &split.reply].map(|part| part.max() / 1000);
         assert_eq!(parts, [400, 10, 70, 20]);
+    }
+
+    #[test]
+    fn a_stall_of_hours_is_longer_than_one_of_minutes() {
+        let mut recorder = Recorder::new(Duration::from_secs(1));
+        for seconds in [900, 1200, 31_536_000] {
+            let done = Duration::from_secs(seconds);
+            recorder.record(Kind::Read, 512, us(0), &Moments { done, ..Moments::default() }, us(1));
+        }
+        let seconds = |share| (recorder.read.latency_ns.value_at_quantile(share) as f64 / 1e9).round();
+        assert_eq!([seconds(0.3), seconds(0.6)], [900.0, 1200.0]);
+        assert!((seconds(1.0) / 31_536_000.0 - 1.0).abs() < 1e-3, "{}", seconds(1.0));
     }
 
     #[test]

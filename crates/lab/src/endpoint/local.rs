@@ -7,7 +7,7 @@ use lunette_block::{Buffer, BufferPool, IoCompletion, IoContext, Operation as Io
 use lunette_workload::{Kind, Operation};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::{End, Ended, Endpoint, Fault, Moments};
+use super::{End, Ended, Endpoint, Fault, LOOK_INTERVAL, Moments};
 use crate::LabError;
 
 /// What all buffers of one worker have at most.
@@ -105,16 +105,19 @@ impl Endpoint for Local {
         Ok(())
     }
 
-    fn flush(&mut self) -> Result<(), LabError> {
+    fn flush_unless(&mut self, stops: &dyn Fn() -> bool) -> Result<bool, LabError> {
         self.context.submit(&self.volume, FLUSH_TAG, Io::Flush);
         loop {
             self.context.complete(&mut self.done);
             let at = self.done.iter().position(|completion| completion.tag == FLUSH_TAG);
             if let Some(completion) = at.map(|at| self.done.swap_remove(at)) {
                 let failed = |error: lunette_block::StoreError| LabError::NotReady(error.to_string());
-                return completion.result.map(drop).map_err(failed);
+                return completion.result.map(|_| true).map_err(failed);
             }
-            self.wait(Duration::from_secs(1))?;
+            if stops() {
+                return Ok(false);
+            }
+            self.wait(LOOK_INTERVAL)?;
         }
     }
 }
@@ -144,5 +147,20 @@ mod tests {
             local.poll(Duration::from_secs(1), &mut ended).expect("polled");
         }
         assert_eq!(ended.iter().map(|ended| ended.slot).collect::<Vec<_>>(), [3]);
+    }
+
+    #[test]
+    fn a_flush_that_takes_long_keeps_nobody_from_stopping() {
+        let spec = VolumeSpec {
+            engine: EngineKind::Threads,
+            identity: IdentityOverride { serial: Some("stopped".into()) },
+            ..VolumeSpec::new("stopped", StoreSpec::Memory { size_bytes: 1 << 20 })
+        };
+        let (volume, faults) = Faults::open(&spec).expect("a volume");
+        faults.add(Rule::new(OperationKind::Flush, When::Every, Effect::Delay(Duration::from_millis(700))));
+        let mut local = Local::open(&volume).expect("an endpoint");
+        let looks = std::cell::Cell::new(0);
+        let stops = || looks.replace(looks.get() + 1) == 2;
+        assert_eq!(local.flush_unless(&stops).ok(), Some(false));
     }
 }

@@ -15,6 +15,9 @@ use crate::{Ending, LabError, Negotiated};
 pub(crate) use local::Local;
 pub(crate) use session::{Session, SessionDisk};
 
+/// How often who waits for a flush looks whether that is to stop.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+
 /// How an operation ended.
 #[derive(Debug)]
 pub(crate) enum End {
@@ -101,11 +104,20 @@ pub(crate) trait Endpoint {
     /// The system.
     fn poll(&mut self, timeout: Duration, ended: &mut Vec<Ended<Self::Buffer>>) -> Result<(), LabError>;
 
-    /// Has all that was written made stable.
+    /// Has all that was written made stable, however long it takes, unless that is to stop: it is looked at again and again. False if it
+    /// was stopped, and something may be under way.
     ///
     /// # Errors
     /// It cannot be.
-    fn flush(&mut self) -> Result<(), LabError>;
+    fn flush_unless(&mut self, stops: &dyn Fn() -> bool) -> Result<bool, LabError>;
+
+    /// The same, which nobody stops.
+    ///
+    /// # Errors
+    /// It cannot be.
+    fn flush(&mut self) -> Result<(), LabError> {
+        self.flush_unless(&|| false).map(drop)
+    }
 
     /// What was agreed with the target, where there is one.
     fn negotiated(&self) -> Option<Negotiated> {

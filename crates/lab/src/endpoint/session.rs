@@ -11,7 +11,7 @@ use lunette_scsi::client::{Sense, unit};
 use lunette_wire::target::Residual;
 use lunette_workload::{Kind, Operation};
 
-use super::{End, Ended, Endpoint, Fault, Moments};
+use super::{End, Ended, Endpoint, Fault, LOOK_INTERVAL, Moments};
 use crate::bench::split::SessionName;
 use crate::usual::usual;
 use crate::{LabError, Negotiated};
@@ -26,8 +26,20 @@ const IDLE_TIME: Duration = Duration::from_millis(50);
 const IDLE_TRIES_MIN: usize = 5;
 /// The step of the system's waits for several descriptors.
 const COARSE: Duration = Duration::from_millis(1);
-/// How long one answer may take; the session has its own limits below.
+/// How long one answer may take before the workload; the session has its own limits below.
 const READY_PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long the answer to a command is waited for.
+#[derive(Clone, Copy)]
+struct Patience<'a> {
+    /// None: as long as the session allows for it.
+    limit: Option<Duration>,
+    /// Whether nobody waits for it any more.
+    stops: &'a dyn Fn() -> bool,
+}
+
+/// Whoever opens a session stops waiting by himself.
+const READY: Patience<'static> = Patience { limit: Some(READY_PATIENCE), stops: &|| false };
 
 /// What is to be measured: units, each of which has so many bytes of the whole.
 #[derive(Debug, Clone)]
@@ -75,12 +87,12 @@ impl Session {
             idle_round_trip: Duration::ZERO,
         };
         for &lun in disk.luns.iter().skip(1) {
-            session.insist(lun, unit::test_unit_ready().cdb())?;
+            session.insist(lun, unit::test_unit_ready().cdb(), READY)?;
         }
         let (mut took, begun) = (Vec::new(), session.engine.elapsed());
         while took.len() < IDLE_TRIES_MIN || session.engine.elapsed().saturating_sub(begun) < IDLE_TIME {
-            let times = session.insist(session.first(), unit::test_unit_ready().cdb())?;
-            took.push(times.done.saturating_sub(times.queued));
+            let times = session.insist(session.first(), unit::test_unit_ready().cdb(), READY)?;
+            took.extend(times.map(|times| times.done.saturating_sub(times.queued)));
         }
         session.idle_round_trip = usual(took).unwrap_or_default();
         Ok(session)
@@ -90,13 +102,14 @@ impl Session {
         self.luns.first().copied().unwrap_or_default()
     }
 
-    /// Runs a command that moves no data, again and again until it ends well.
-    fn insist(&mut self, lun: Lun, cdb: &[u8]) -> Result<Times, LabError> {
+    /// Runs a command that moves no data, again and again until it ends well; nothing if it is stopped before.
+    fn insist(&mut self, lun: Lun, cdb: &[u8], patience: Patience<'_>) -> Result<Option<Times>, LabError> {
         let (mut tries, begun) = (0, self.engine.elapsed());
         loop {
-            let completion = self.alone(lun, cdb)?;
+            let Some(completion) = self.alone(lun, cdb, patience)? else { return Ok(None) };
             match outcome(&completion, Kind::Read) {
-                End::Good => return Ok(completion.times),
+                End::Good => return Ok(Some(completion.times)),
+                End::Busy | End::Again if (patience.stops)() => return Ok(None),
                 End::Failed(fault) => return Err(LabError::NotReady(fault.reason().to_owned())),
                 End::Again if tries < READY_TRIES => tries += 1,
                 End::Again => {
@@ -115,19 +128,28 @@ impl Session {
         }
     }
 
-    /// Runs it once.
-    fn alone(&mut self, lun: Lun, cdb: &[u8]) -> Result<Completion, LabError> {
+    /// Runs it once; nothing if it is stopped, and under way.
+    fn alone(
+        &mut self,
+        lun: Lun,
+        cdb: &[u8],
+        patience: Patience<'_>,
+    ) -> Result<Option<Completion>, LabError> {
         let id = self.engine.submit(Command::new(lun, cdb));
-        let deadline = self.engine.elapsed() + READY_PATIENCE;
+        let begun = self.engine.elapsed();
         loop {
-            self.engine.poll(Some(READY_PATIENCE), &mut self.done)?;
+            self.engine.poll(Some(LOOK_INTERVAL), &mut self.done)?;
             self.note_events();
             let at = self.done.iter().position(|completion| completion.id == id);
             if let Some(at) = at {
-                return Ok(self.done.swap_remove(at));
+                return Ok(Some(self.done.swap_remove(at)));
             }
-            if self.engine.elapsed() > deadline {
-                return Err(LabError::NotReady(format!("no answer within {} s", READY_PATIENCE.as_secs())));
+            if (patience.stops)() {
+                return Ok(None);
+            }
+            let took = self.engine.elapsed().saturating_sub(begun);
+            if let Some(limit) = patience.limit.filter(|limit| took > *limit) {
+                return Err(LabError::NotReady(format!("no answer within {} s", limit.as_secs())));
             }
         }
     }
@@ -262,20 +284,25 @@ impl Endpoint for Session {
         Ok(())
     }
 
-    fn flush(&mut self) -> Result<(), LabError> {
+    fn flush_unless(&mut self, stops: &dyn Fn() -> bool) -> Result<bool, LabError> {
+        // A large cache takes long, and the session allows a flush more time than other commands.
+        let patience = Patience { limit: None, stops };
         let range = BlockRange { lba: 0, blocks: 0, block_length_bytes: self.block_bytes };
         let command = medium::synchronize_cache(CdbForm::Ten, range);
         let command = command.map_err(|error| LabError::Plan(error.to_string()))?;
         for lun in self.luns.clone() {
-            let completion = self.alone(lun, command.cdb())?;
+            let Some(completion) = self.alone(lun, command.cdb(), patience)? else { return Ok(false) };
             let is_good = completion.result.as_ref().is_ok_and(Status::is_good);
             let sense = completion.result.ok().and_then(|status| Sense::decode(&status.sense));
             // Who does not know the command has no cache that it could be for.
-            if !is_good && !sense.is_some_and(|sense| sense.is_unknown_command()) {
-                self.insist(lun, command.cdb())?;
+            if !is_good
+                && !sense.is_some_and(|sense| sense.is_unknown_command())
+                && self.insist(lun, command.cdb(), patience)?.is_none()
+            {
+                return Ok(false);
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     fn negotiated(&self) -> Option<Negotiated> {
