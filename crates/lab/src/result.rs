@@ -26,6 +26,8 @@ pub struct BenchResult {
     pub link_doubt: Option<String>,
     /// Where chance began.
     pub seed: u64,
+    /// What the content of all that was written follows from, where it is verified; another one each time.
+    pub content_seed: Option<u64>,
     /// What was done.
     pub workload: WorkloadFacts,
     /// What was agreed with the target.
@@ -335,6 +337,8 @@ pub struct Measured {
     pub operations: u64,
     /// Bytes that they moved.
     pub bytes: u64,
+    /// Bytes that were read, in the warm-up too, and are what was written there last; 0 where nothing is verified.
+    pub verified_bytes: u64,
     /// Operations per second.
     pub operations_per_s: f64,
     /// Bytes per second.
@@ -389,6 +393,7 @@ impl Measured {
             drain_s: sum.drained.as_secs_f64(),
             operations: sum.operations(),
             bytes,
+            verified_bytes: sum.verified_bytes,
             operations_per_s: rate(sum.operations()),
             bytes_per_s: rate(bytes),
             read: Latency::of(&sum.read),
@@ -422,6 +427,8 @@ impl BenchResult {
     ) -> Self {
         let (time_s, count) = match plan.until {
             Until::Time(time) => (Some(time.as_secs_f64()), None),
+            // A trace that is replayed to its end.
+            Until::Count(u64::MAX) if matches!(plan.work, Work::Trace { .. }) => (None, None),
             Until::Count(count) => (None, Some(count)),
         };
         let workload = WorkloadFacts {
@@ -442,10 +449,63 @@ impl BenchResult {
             link,
             link_doubt: None,
             seed: plan.seed,
+            content_seed: carried.content_seed,
             workload,
             negotiated: carried.negotiated,
             ending: carried.ending.of(plan, &carried.measured),
             measured: carried.measured,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use lunette_block::{StoreSpec, Volume, VolumeSpec};
+    use lunette_workload::{Range, Trace};
+
+    use super::*;
+    use crate::Disk;
+
+    #[test]
+    fn a_trace_that_is_replayed_to_its_end_has_no_count() {
+        let told = |until| {
+            let store = StoreSpec::Memory { size_bytes: 1 << 20 };
+            let volume = Volume::open(&VolumeSpec::new("memory", store)).expect("a volume");
+            let trace = Arc::new(Trace::lu_du(1).expect("a trace"));
+            let plan = Plan {
+                disk: Disk::Local(volume),
+                block_bytes: 512,
+                range: Range { offset_bytes: 0, length_bytes: 1 << 20 },
+                work: Work::Trace { name: "lu-du".into(), trace, pace: Pace::None },
+                depth: 1,
+                workers: 1,
+                warm_up: Duration::ZERO,
+                until,
+                verify: false,
+                target_times: None,
+                seed: 1,
+                interval: Duration::from_secs(1),
+                patience: None,
+            };
+            let carried = Carried {
+                measured: Measured::of(&Recorder::new(plan.interval)),
+                ending: Ending::Complete,
+                negotiated: None,
+                content_seed: None,
+            };
+            let disk = DiskFacts {
+                name: "memory".into(),
+                kind: "memory".into(),
+                model: None,
+                capacity_bytes: 1 << 20,
+                block_bytes: 512,
+            };
+            let result = BenchResult::new(&plan, carried, disk, Host::look(), None, None);
+            serde_json::to_value(result.workload).expect("JSON")["count"].clone()
+        };
+        assert_eq!(told(Until::Count(u64::MAX)), serde_json::Value::Null);
+        assert_eq!(told(Until::Count(20)), 20);
     }
 }

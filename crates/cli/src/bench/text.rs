@@ -21,6 +21,9 @@ pub(crate) fn text(result: &BenchResult) -> String {
         _ => rates(measured),
     };
     facts.row("measured", told);
+    if result.content_seed.is_some() {
+        facts.row("verified", format!("{} read and compared", size(measured.verified_bytes)));
+    }
     facts.row("processor", processor(result));
     let mut troubles = Vec::new();
     let given_up =

@@ -13,6 +13,7 @@ mod source;
 pub(crate) mod split;
 mod worker;
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 
@@ -37,6 +38,8 @@ pub struct Carried {
     pub ending: Ending,
     /// What was agreed with the target by the first worker's session.
     pub negotiated: Option<Negotiated>,
+    /// What the content of all that was written follows from, where it is verified.
+    pub content_seed: Option<u64>,
 }
 
 /// Carries out a plan. It may be looked at and ended early through the monitor; what was measured by then is answered.
@@ -51,7 +54,7 @@ pub fn bench(plan: &Plan, monitor: &Monitor) -> Result<Carried, LabError> {
     let times = plan.target_times.as_deref().map(TargetTimes::from_now).transpose()?;
     let gate = Gate::new(plan.workers);
     let processor = Processor::new(plan.workers);
-    let shared = Shared { monitor, processor: &processor };
+    let shared = Shared { monitor, processor: &processor, content_seed: content_seed() };
     let results = thread::scope(|scope| {
         let spawn = |number| {
             // Where there is no thread its place is let go of, and nobody waits for it.
@@ -74,7 +77,13 @@ pub fn bench(plan: &Plan, monitor: &Monitor) -> Result<Carried, LabError> {
             |thread: thread::ScopedJoinHandle<'_, _>| thread.join().unwrap_or(Err(LabError::Panicked));
         threads.into_iter().map(joined).collect()
     });
-    conclude(plan, monitor, times.as_ref(), results)
+    conclude(plan, shared, times.as_ref(), results)
+}
+
+/// Another one each time: what an earlier measurement has left is not to be taken for what this one has written. Every reader of JSON has
+/// room for its 53 bits.
+fn content_seed() -> u64 {
+    RandomState::new().build_hasher().finish() >> 11
 }
 
 /// What one worker has at its end.
@@ -89,7 +98,7 @@ type Part = Result<Option<Worked>, LabError>;
 
 fn conclude(
     plan: &Plan,
-    monitor: &Monitor,
+    shared: Shared<'_>,
     times: Option<&TargetTimes>,
     results: Vec<Part>,
 ) -> Result<Carried, LabError> {
@@ -107,7 +116,8 @@ fn conclude(
     if let Some(times) = times {
         measured.stages.tell_apart(&times.join(&logs)?);
     }
-    Ok(Carried { measured, ending: monitor.ending(), negotiated })
+    let content_seed = plan.verify.then_some(shared.content_seed);
+    Ok(Carried { measured, ending: shared.monitor.ending(), negotiated, content_seed })
 }
 
 fn carry_out(plan: &Plan, shared: Shared<'_>, number: u32, place: Place<'_>) -> Part {
@@ -167,7 +177,7 @@ fn through<E: Endpoint>(
         let mut filled = Filled::Whole;
         if ledger.is_some() {
             monitor.enter(Phase::Filling);
-            filled = fill(&mut endpoint, &[plan.share(number)], plan.seed, monitor)?;
+            filled = fill(&mut endpoint, &[plan.share(number)], shared.content_seed, monitor)?;
         }
         Ok((endpoint, ledger, filled))
     });
@@ -201,26 +211,23 @@ fn through<E: Endpoint>(
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::net::TcpListener;
     use std::time::{Duration, Instant};
 
+    use lunette_block::{IdentityOverride, StoreSpec, Volume, VolumeSpec};
     use lunette_initiator::{Lun, TargetUrl};
-    use lunette_workload::{Arrivals, Percent, Range, Sizes, Spread, Workload};
+    use lunette_workload::{Arrivals, Percent, Range, Sizes, Spread, Workload, content};
 
     use super::plan::{Until, Work};
     use super::*;
 
-    #[test]
-    fn a_login_that_takes_long_keeps_nobody_from_stopping() {
-        // Whoever comes is never answered.
-        let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let port = silent.local_addr().expect("an address").port();
-        let url = format!("iscsi://127.0.0.1:{port}/iqn.2026-11.io.lunette:lab/0");
-        let url: TargetUrl = url.parse().expect("a URL");
+    /// 4 KiB at random, which read so many of a hundred times.
+    fn plan(disk: Disk, read: Percent) -> Plan {
         let sizes = Sizes::one(4096);
-        let workload = Workload { sizes, read: Percent::ALL, random: Percent::ALL, spread: Spread::Uniform };
-        let plan = Plan {
-            disk: Disk::Unit { options: Box::new(url.options()), lun: Lun::default() },
+        let workload = Workload { sizes, read, random: Percent::ALL, spread: Spread::Uniform };
+        Plan {
+            disk,
             block_bytes: 512,
             range: Range { offset_bytes: 0, length_bytes: 1 << 20 },
             work: Work::Workload { workload, arrivals: Arrivals::Closed },
@@ -233,7 +240,45 @@ mod tests {
             seed: 1,
             interval: Duration::from_secs(1),
             patience: None,
+        }
+    }
+
+    #[test]
+    fn what_an_earlier_measurement_has_left_is_none_of_this_one_s() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("image");
+        fs::write(&path, vec![0; 1 << 20]).expect("written");
+        let spec = VolumeSpec {
+            identity: IdentityOverride { serial: Some("verified".into()) },
+            ..VolumeSpec::new("verified", StoreSpec::File { path: path.clone(), create_bytes: None })
         };
+        let volume = Volume::open(&spec).expect("a volume");
+        let only_reads = plan(Disk::Local(volume), Percent::ALL);
+        let verified = Plan { verify: true, until: Until::Count(20), ..only_reads };
+        let carry = || {
+            let carried = bench(&verified, &Monitor::default()).expect("a measurement");
+            assert_eq!((carried.ending, carried.measured.verified_bytes), (Ending::Complete, 20 * 4096));
+            let seed = carried.content_seed.expect("it is verified");
+            let image = fs::read(&path).expect("the image");
+            assert_eq!(content::check(seed, 0, 1, &image), Ok(()));
+            (seed, image)
+        };
+        let ((_, old), (seed, _)) = (carry(), carry());
+        assert!(content::check(seed, 0, 1, &old).is_err(), "a lost write would not be seen");
+        let unverified = Plan { verify: false, ..verified.clone() };
+        let carried = bench(&unverified, &Monitor::default()).expect("a measurement");
+        assert_eq!((carried.content_seed, carried.measured.verified_bytes), (None, 0));
+    }
+
+    #[test]
+    fn a_login_that_takes_long_keeps_nobody_from_stopping() {
+        // Whoever comes is never answered.
+        let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = silent.local_addr().expect("an address").port();
+        let url = format!("iscsi://127.0.0.1:{port}/iqn.2026-11.io.lunette:lab/0");
+        let url: TargetUrl = url.parse().expect("a URL");
+        let disk = Disk::Unit { options: Box::new(url.options()), lun: Lun::default() };
+        let plan = plan(disk, Percent::ALL);
         let (monitor, begun) = (Monitor::default(), Instant::now());
         let carried = thread::scope(|scope| {
             scope.spawn(|| {

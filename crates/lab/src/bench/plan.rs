@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lunette_block::Volume;
 use lunette_initiator::{Lun, Options};
-use lunette_workload::{Arrivals, Generator, Ledger, Pace, Range, Trace, Workload};
+use lunette_workload::{Arrivals, Generator, Ledger, Pace, Percent, Range, Trace, Workload};
 
 use super::recorder::STEPS_MAX;
 use super::source::Source;
@@ -94,8 +94,8 @@ pub struct Plan {
     pub warm_up: Duration,
     /// How long is measured; a trace ends in any case.
     pub until: Until,
-    /// The range is written first, and everything that is read is compared with what was written last. Workers have a part of the
-    /// range each.
+    /// The range is written first, and everything that is read is compared with what was written last, so something is to be read. Workers
+    /// have a part of the range each.
     pub verify: bool,
     /// Where a target of ours writes down the times of this unit's tasks (`TARGET.LUN.times`), which tells more parts of each
     /// latency apart.
@@ -152,6 +152,16 @@ impl Plan {
                     if self.verify { "a trace cannot be verified" } else { "the trace is not of this range" };
                 return Err(LabError::Plan(fault.into()));
             }
+        }
+        if let Work::Workload { workload, .. } = &self.work
+            && self.verify
+            && workload.read == Percent::ZERO
+        {
+            return Err(LabError::Plan(
+                "--verify compares what is read with what was written, and nothing would be read: give a --read of more than 0, or leave \
+                 out --verify"
+                    .into(),
+            ));
         }
         if let Disk::Units { luns, unit_bytes, .. } = &self.disk {
             let all_bytes = unit_bytes.saturating_mul(luns.len() as u64);
@@ -249,5 +259,42 @@ impl Plan {
                 Some(each + u64::from(u64::from(worker) < rest))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lunette_block::{StoreSpec, VolumeSpec};
+    use lunette_workload::{Sizes, Spread};
+
+    use super::*;
+
+    #[test]
+    fn who_reads_nothing_verifies_nothing() {
+        let refused = |read: u8| {
+            let store = StoreSpec::Memory { size_bytes: 1 << 20 };
+            let volume = Volume::open(&VolumeSpec::new("memory", store)).expect("a volume");
+            let sizes = Sizes::one(4096);
+            let workload =
+                Workload { sizes, read: Percent::new(read), random: Percent::ALL, spread: Spread::Uniform };
+            let plan = Plan {
+                disk: Disk::Local(volume),
+                block_bytes: 512,
+                range: Range { offset_bytes: 0, length_bytes: 1 << 20 },
+                work: Work::Workload { workload, arrivals: Arrivals::Closed },
+                depth: 1,
+                workers: 1,
+                warm_up: Duration::ZERO,
+                until: Until::Count(1),
+                verify: true,
+                target_times: None,
+                seed: 1,
+                interval: Duration::from_secs(1),
+                patience: None,
+            };
+            plan.check().err().map(|error| error.to_string())
+        };
+        assert!(refused(0).is_some_and(|told| told.contains("nothing would be read: give a --read of more")));
+        assert_eq!(refused(1), None);
     }
 }

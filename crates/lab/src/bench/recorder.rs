@@ -66,6 +66,8 @@ pub(crate) struct Recorder {
     interval_ns: u64,
     pub(crate) read: Counted,
     pub(crate) write: Counted,
+    /// Bytes that were read and are what was written there last, those of the warm-up among them.
+    pub(crate) verified_bytes: u64,
     pub(crate) split: Split,
     pub(crate) steps: Vec<Step>,
     pub(crate) busy: u64,
@@ -94,6 +96,7 @@ impl Recorder {
             interval_ns: nanoseconds(interval).max(1),
             read: counted(),
             write: counted(),
+            verified_bytes: 0,
             split,
             steps: Vec::new(),
             busy: 0,
@@ -211,6 +214,7 @@ impl Recorder {
         }
         self.read.bytes += other.read.bytes;
         self.write.bytes += other.write.bytes;
+        self.verified_bytes += other.verified_bytes;
         while self.interval_ns < other.interval_ns {
             self.widen();
         }
@@ -278,11 +282,12 @@ mod tests {
         one.leave_out(us(9));
         other.give_up(Kind::Write, us(30), 4);
         one.give_up(Kind::Write, us(20), 3);
+        (one.verified_bytes, other.verified_bytes) = (512, 4096);
         one.add(&other);
         assert_eq!((one.operations(), one.read.bytes, one.write.bytes), (2, 512, 1024));
         assert_eq!(one.steps.iter().map(|step| step.operations).collect::<Vec<_>>(), [1, 0, 1, 0, 0]);
         assert_eq!((one.measured, one.drained), (us(41), us(3)));
-        assert_eq!((one.under_way, one.under_way_longest), (2, us(9)));
+        assert_eq!((one.under_way, one.under_way_longest, one.verified_bytes), (2, us(9), 4608));
         assert_eq!((one.read.given_up_ns.len(), one.write.given_up_ns.len()), (0, 7));
     }
 

@@ -51,6 +51,8 @@ pub(crate) struct Done<E> {
 pub(crate) struct Shared<'a> {
     pub(crate) monitor: &'a Monitor,
     pub(crate) processor: &'a Processor,
+    /// What is written follows from it.
+    pub(crate) content_seed: u64,
 }
 
 /// See the module's documentation. All times are of the endpoint's clock.
@@ -58,6 +60,7 @@ pub(crate) struct Worker<'a, E: Endpoint> {
     endpoint: E,
     plan: &'a Plan,
     monitor: &'a Monitor,
+    content_seed: u64,
     source: Source,
     /// The source begins operations at times of its own.
     is_open: bool,
@@ -131,6 +134,7 @@ impl<'a, E: Endpoint> Worker<'a, E> {
             endpoint,
             plan,
             monitor: shared.monitor,
+            content_seed: shared.content_seed,
         })
     }
 
@@ -262,7 +266,7 @@ impl<'a, E: Endpoint> Worker<'a, E> {
         if let Some(ledger) = self.ledger.as_ref().filter(|_| operation.kind == Kind::Write) {
             let grains = buffer.chunks_exact_mut(ledger.grain_bytes());
             for (grain, (offset_bytes, generation)) in grains.zip(ledger.generations(&operation)) {
-                content::fill(self.plan.seed, offset_bytes, generation, grain);
+                content::fill(self.content_seed, offset_bytes, generation, grain);
             }
         }
         self.of_warm_up += usize::from(self.is_of_warm_up(intended));
@@ -343,6 +347,9 @@ impl<'a, E: Endpoint> Worker<'a, E> {
             self.monitor.fail(Ending::Mismatch(mismatch.to_string()));
             return None;
         }
+        if self.ledger.is_some() && operation.kind == Kind::Read {
+            self.recorder.verified_bytes += u64::from(operation.length_bytes);
+        }
         let counts = self.counts(intended, moments.done);
         let intended = if self.is_open { intended } else { moments.queued };
         if let (Some((log, settings)), Some(tag), Some(own)) = (&mut self.log, moments.tag, Own::of(moments))
@@ -387,7 +394,7 @@ impl<'a, E: Endpoint> Worker<'a, E> {
         let ledger = self.ledger.as_ref().filter(|_| operation.kind == Kind::Read)?;
         let mut grains = buffer.chunks_exact(ledger.grain_bytes()).zip(ledger.generations(operation));
         grains.find_map(|(grain, (offset_bytes, generation))| {
-            content::check(self.plan.seed, offset_bytes, generation, grain).err()
+            content::check(self.content_seed, offset_bytes, generation, grain).err()
         })
     }
 
@@ -500,7 +507,7 @@ mod tests {
 
     /// Carries out the plan of one worker.
     fn run<E: Endpoint>(plan: &Plan, monitor: &Monitor, endpoint: E, ledger: Option<Ledger>) -> Done<E> {
-        let shared = Shared { monitor, processor: &Processor::new(1) };
+        let shared = Shared { monitor, processor: &Processor::new(1), content_seed: 1 };
         Worker::new(plan, shared, 0, endpoint, ledger, None).expect("a worker").run()
     }
 
@@ -714,7 +721,7 @@ mod tests {
     #[test]
     fn what_ended_before_anything_counts_was_not_under_way_at_the_end() {
         let plan = plan(Until::Count(1), Percent::ALL);
-        let shared = Shared { monitor: &Monitor::default(), processor: &Processor::new(1) };
+        let shared = Shared { monitor: &Monitor::default(), processor: &Processor::new(1), content_seed: 1 };
         let mut worker =
             Worker::new(&plan, shared, 0, scripted(|_| End::Good), None, None).expect("a worker");
         let operation = Operation { kind: Kind::Read, offset_bytes: 0, length_bytes: 4096 };
@@ -737,7 +744,7 @@ mod tests {
         let plan = Plan { warm_up: Duration::ZERO, depth: 1, ..plan(Until::Time(S(1)), Percent::ALL) };
         let took = |plan: &Plan, processor: &Processor, number| {
             let monitor = Monitor::default();
-            let shared = Shared { monitor: &monitor, processor };
+            let shared = Shared { monitor: &monitor, processor, content_seed: 1 };
             let endpoint = Double::new(|at, timeout| {
                 at.now += timeout.max(Duration::from_millis(1));
                 if at.now > S(2) {
