@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use lunette_lab::{Until, Work};
 use lunette_workload::{
-    Arrivals, Percent, Range, Sizes, TRACE_LINE_BYTES_MAX, Trace, TraceError, TraceReader, Workload,
+    Arrivals, Percent, Range, Record, Sizes, TRACE_LINE_BYTES_MAX, Trace, TraceError, TraceReader, Workload,
 };
 
 use super::options::{BenchOptions, Distances};
@@ -62,9 +62,15 @@ impl Wanted {
     pub(crate) fn largest_bytes(&self, block_bytes: u32) -> u64 {
         match self {
             Wanted::Workload(workload, _) => workload.sizes.largest().into(),
-            // Both of its ends may lie inside a block.
-            Wanted::Trace(_, trace) => (u64::from(trace.longest_bytes()) + u64::from(block_bytes))
-                .next_multiple_of(u64::from(block_bytes)),
+            Wanted::Trace(_, trace) => {
+                let block = u64::from(block_bytes.max(1));
+                // Both of its ends may lie inside a block.
+                let widened = |record: &Record| {
+                    let (first, length) = (record.operation.offset_bytes, record.operation.length_bytes);
+                    (first + u64::from(length)).next_multiple_of(block) - first / block * block
+                };
+                trace.records().iter().map(widened).max().unwrap_or(0)
+            }
         }
     }
 
@@ -147,5 +153,22 @@ fn read(path: &Path, device: Option<&str>) -> Result<Trace, Failure> {
         // What is no text has none of the forms, and is refused by its line.
         let text = String::from_utf8_lossy(&line);
         reader.line(text.strip_suffix('\n').unwrap_or(&text)).map_err(wrong)?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_operation_of_a_trace_is_as_long_as_it_is_replayed() {
+        let largest = |lines: &[&str]| {
+            let mut reader = TraceReader::default();
+            lines.iter().for_each(|line| reader.line(line).expect("a line"));
+            Wanted::Trace("ours".into(), reader.finish().expect("a trace")).largest_bytes(512)
+        };
+        assert_eq!(largest(&["0 R 512 8192", "1 W 100 512"]), 8192);
+        assert_eq!(largest(&["0 R 512 8192", "1 W 100 8192"]), 8704);
+        assert_eq!(largest(&["0 R 511 2", "1 R 100 100"]), 1024);
     }
 }

@@ -68,6 +68,7 @@ pub fn bench(plan: &Plan, monitor: &Monitor) -> Result<Carried, LabError> {
                 Ok(thread) => threads.push(thread),
                 Err(source) => {
                     let failed = LabError::System { what: "a thread", source };
+                    monitor.stop();
                     threads.into_iter().for_each(|thread| drop(thread.join()));
                     return vec![Err(failed)];
                 }
@@ -181,6 +182,10 @@ fn through<E: Endpoint>(
         }
         Ok((endpoint, ledger, filled))
     });
+    if prepared.is_err() {
+        // What the others still write would be for nothing.
+        monitor.stop();
+    }
     // Nobody verifies what was never written.
     let is_ready = matches!(prepared, Ok((_, _, Filled::Whole)));
     let all_are_ready = is_ready.then_some(place).is_some_and(|place| place.pass(monitor));
@@ -219,6 +224,7 @@ mod tests {
     use lunette_initiator::{Lun, TargetUrl};
     use lunette_workload::{Arrivals, Percent, Range, Sizes, Spread, Workload, content};
 
+    use super::double::Double;
     use super::plan::{Until, Work};
     use super::*;
 
@@ -241,6 +247,21 @@ mod tests {
             interval: Duration::from_secs(1),
             patience: None,
         }
+    }
+
+    #[test]
+    fn where_one_cannot_begin_the_others_do_not_fill_their_part() {
+        let url: TargetUrl = "iscsi://127.0.0.1/iqn.2026-11.io.lunette:lab/0".parse().expect("a URL");
+        let disk = Disk::Unit { options: Box::new(url.options()), lun: Lun::default() };
+        let plan = Plan { verify: true, ..plan(disk, Percent::ALL) };
+        let (monitor, gate, processor) = (Monitor::default(), Gate::new(2), Processor::new(2));
+        let shared = Shared { monitor: &monitor, processor: &processor, content_seed: 1 };
+        let [place, other] = [gate.place(), gate.place()];
+        let failed = Err::<Local, _>(LabError::NotReady("it is not there".into()));
+        assert!(through(failed, &plan, shared, 0, place).is_err());
+        let endpoint = Double::new(|at, _| at.all_good());
+        assert!(matches!(through(Ok(endpoint), &plan, shared, 1, other), Ok(None)));
+        assert_eq!(monitor.filled_bytes(), 0);
     }
 
     #[test]

@@ -170,7 +170,7 @@ impl<'a, E: Endpoint> Worker<'a, E> {
         }
         if let Some(end) = self.end.filter(|end| now >= *end) {
             self.monitor.enter(Phase::Ending);
-            if patience.is_some_and(|patience| now > end.max(self.begin).saturating_add(patience)) {
+            if patience.is_some_and(|patience| now > end.saturating_add(patience)) {
                 return None;
             }
         }
@@ -533,6 +533,20 @@ mod tests {
         assert_eq!(ends(S(60), None), (60, false, 60));
         assert_eq!(ends(S(60), Some(S(2))), (6, true, 6));
         assert_eq!(ends(S(5), Some(S(2))), (5, false, 5));
+    }
+
+    #[test]
+    fn a_stop_in_the_warm_up_does_not_wait_for_its_end() {
+        let plan = Plan { warm_up: S(3600), ..plan(Until::Time(S(3)), Percent::ALL) };
+        let monitor = Monitor::default();
+        let hung = Double::new(|at, timeout| {
+            monitor.stop();
+            at.now += timeout;
+            if at.now > S(3600) { at.all_good() } else { Vec::new() }
+        });
+        let Done { endpoint, is_abandoned, recorder, .. } = run(&plan, &monitor, hung, None);
+        assert!(is_abandoned && endpoint.at.now < S(3), "{:?}", endpoint.at.now);
+        assert_eq!((recorder.operations(), recorder.measured), (0, Duration::ZERO));
     }
 
     /// Answers one command after the other, with what is said of its number; a millisecond each.
