@@ -24,6 +24,8 @@ pub struct BenchResult {
     /// What is wrong with the figures because the machine did not keep up with that link, if anything is; also that nobody says whether
     /// it did. A proxy, which its link names, has nobody to say so.
     pub link_doubt: Option<String>,
+    /// Why the target's times are not in the figures, or not those of all operations, if that is known.
+    pub times_doubt: Option<String>,
     /// Where chance began.
     pub seed: u64,
     /// What the content of all that was written follows from, where it is verified; another one each time.
@@ -448,6 +450,7 @@ impl BenchResult {
             disk,
             link,
             link_doubt: None,
+            times_doubt: carried.times_doubt,
             seed: plan.seed,
             content_seed: carried.content_seed,
             workload,
@@ -494,6 +497,7 @@ mod tests {
                 ending: Ending::Complete,
                 negotiated: None,
                 content_seed: None,
+                times_doubt: None,
             };
             let disk = DiskFacts {
                 name: "memory".into(),

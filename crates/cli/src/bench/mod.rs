@@ -238,7 +238,9 @@ fn report(options: &BenchOptions, result: &BenchResult) -> Result<(), Failure> {
     let path = options.output.as_deref();
     let written = path.map_or(Ok(()), |path| output::write(path, result, output::Form::Line));
     tell(options.json, result, text::text)?;
-    if let Some(path) = &options.target_times
+    if let Some(doubt) = &result.times_doubt {
+        say(&format!("lunette: {doubt}"));
+    } else if let Some(path) = &options.target_times
         && result.measured.operations > 0
         && result.measured.stages.told_apart.is_none()
     {

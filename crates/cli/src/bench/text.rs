@@ -13,6 +13,7 @@ pub(crate) fn text(result: &BenchResult) -> String {
     facts.row("workload", result.workload.to_string());
     facts.some("link", result.link.clone());
     facts.some("doubt", result.link_doubt.clone());
+    facts.some("doubt", result.times_doubt.clone());
     if let Some(agreed) = &result.negotiated {
         facts.row("session", agreed.to_string());
     }

@@ -40,6 +40,8 @@ pub struct Carried {
     pub negotiated: Option<Negotiated>,
     /// What the content of all that was written follows from, where it is verified.
     pub content_seed: Option<u64>,
+    /// Why the target's times are missing, or those of some workers, if they are.
+    pub times_doubt: Option<String>,
 }
 
 /// Carries out a plan. It may be looked at and ended early through the monitor; what was measured by then is answered.
@@ -92,6 +94,7 @@ struct Worked {
     recorder: Recorder,
     negotiated: Option<Negotiated>,
     log: Option<(SessionName, Log)>,
+    is_abandoned: bool,
 }
 
 /// Nothing if one of them failed or was stopped before they began.
@@ -105,20 +108,35 @@ fn conclude(
 ) -> Result<Carried, LabError> {
     let mut sum = Recorder::new(plan.interval);
     let mut negotiated = None;
-    let mut logs = Vec::new();
+    let (mut logs, mut abandoned) = (Vec::new(), 0);
     for result in results {
         if let Some(worked) = result? {
             sum.add(&worked.recorder);
             negotiated = negotiated.or(worked.negotiated);
             logs.extend(worked.log);
+            abandoned += u32::from(worked.is_abandoned);
         }
     }
     let mut measured = Measured::of(&sum);
+    let mut times_doubt = None;
     if let Some(times) = times {
-        measured.stages.tell_apart(&times.join(&logs)?);
+        // What was measured is not lost with them.
+        match times.join(&logs) {
+            Ok(split) => {
+                measured.stages.tell_apart(&split);
+                times_doubt = (abandoned > 0).then(|| not_waited_for(abandoned, plan.workers));
+            }
+            Err(error) => times_doubt = Some(error.to_string()),
+        }
     }
     let content_seed = plan.verify.then_some(shared.content_seed);
-    Ok(Carried { measured, ending: shared.monitor.ending(), negotiated, content_seed })
+    Ok(Carried { measured, ending: shared.monitor.ending(), negotiated, content_seed, times_doubt })
+}
+
+fn not_waited_for(abandoned: u32, workers: u32) -> String {
+    format!(
+        "the target's times of {abandoned} of {workers} workers are left out: some of their operations were not waited for"
+    )
 }
 
 fn carry_out(plan: &Plan, shared: Shared<'_>, number: u32, place: Place<'_>) -> Part {
@@ -204,14 +222,17 @@ fn through<E: Endpoint>(
     monitor.enter(Phase::WarmingUp);
     let negotiated = endpoint.negotiated();
     let worker = Worker::new(plan, shared, number, endpoint, ledger, negotiated.as_ref())?;
-    let Done { endpoint, recorder, log, is_abandoned } = worker.run();
+    let Done { endpoint, recorder, mut log, is_abandoned } = worker.run();
+    if let Some(log) = log.as_mut().filter(|_| is_abandoned) {
+        log.give_up();
+    }
     let log = endpoint.session_name().zip(log);
     if is_abandoned {
         endpoint.abandon();
     } else {
         endpoint.close();
     }
-    Ok(Some(Worked { recorder, negotiated, log }))
+    Ok(Some(Worked { recorder, negotiated, log, is_abandoned }))
 }
 
 #[cfg(test)]
@@ -247,6 +268,34 @@ mod tests {
             interval: Duration::from_secs(1),
             patience: None,
         }
+    }
+
+    #[test]
+    fn what_was_measured_is_told_where_the_target_s_times_are_not() {
+        let url: TargetUrl = "iscsi://127.0.0.1/iqn.2026-11.io.lunette:lab/0".parse().expect("a URL");
+        let disk = Disk::Unit { options: Box::new(url.options()), lun: Lun::default() };
+        let plan = plan(disk, Percent::ALL);
+        let (monitor, processor) = (Monitor::default(), Processor::new(2));
+        let shared = Shared { monitor: &monitor, processor: &processor, content_seed: 1 };
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("t.0.times");
+        fs::write(&path, "").expect("a file");
+        let times = TargetTimes::from_now(&path).expect("it is there");
+        let told = |abandoned: [bool; 2]| {
+            let worked = abandoned.map(|is_abandoned| {
+                let mut recorder = Recorder::new(plan.interval);
+                recorder.end(Duration::from_secs(1), Duration::ZERO);
+                Ok(Some(Worked { recorder, negotiated: None, log: None, is_abandoned }))
+            });
+            let carried = conclude(&plan, shared, Some(&times), worked.into()).expect("what was measured");
+            (carried.measured.seconds, carried.times_doubt.unwrap_or_default())
+        };
+        assert_eq!(told([false, false]), (1.0, String::new()));
+        assert!(told([false, true]).1.contains("of 1 of 2 workers are left out"));
+        fs::remove_file(&path).expect("it was there");
+        let (seconds, doubt) = told([false, false]);
+        assert!(doubt.contains("t.0.times") && doubt.contains("cannot be read"), "{doubt}");
+        assert!((seconds - 1.0).abs() < f64::EPSILON);
     }
 
     #[test]

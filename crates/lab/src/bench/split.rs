@@ -107,6 +107,11 @@ impl Log {
         self.kept.push_back(Kept { tag, own, needs_r2t, counts });
         self.of += u64::from(counts);
     }
+
+    /// Some operations are not waited for, so that the target may tell of more tasks than ended here: none can be told apart from the end.
+    pub(crate) fn give_up(&mut self) {
+        self.kept.clear();
+    }
 }
 
 /// Parts of all operations that could be joined.
@@ -389,6 +394,18 @@ mod tests {
         assert_eq!(of(&[900, 200, 50]), (1, true));
         // The first was before the measurement, and its line is not to be taken for that of the last.
         assert!(!of(&[50, 50]).1);
+    }
+
+    #[test]
+    fn of_a_session_that_was_abandoned_nothing_is_joined() {
+        let theirs = |us| Theirs { data: Duration::ZERO, store: US(us), rest: Duration::ZERO };
+        // The last one has not ended on this side.
+        let of_tag = HashMap::from([(InitiatorTaskTag(1), vec![theirs(10), theirs(20)])]);
+        let read = Read { tasks: HashMap::from([(SESSION, of_tag)]), has_gaps: false };
+        let mut abandoned = log(&[(1, 100)]);
+        abandoned.give_up();
+        let split = join(&read, &[(SESSION, abandoned)]);
+        assert_eq!((split.whole.ns.len(), split.of, split.is_final), (0, 1, true));
     }
 
     proptest! {
