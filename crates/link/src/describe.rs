@@ -61,8 +61,18 @@ pub enum LinkError {
         /// The key.
         key: String,
     },
-    /// A key whose value a later one would undo.
-    #[error("{other} says what {one} says before it: give one of them, or {one} behind it")]
+    /// Two keys that say the same.
+    #[error("{one} and {other} both say the delay: give one of them")]
+    Delays {
+        /// The first.
+        one: String,
+        /// The other.
+        other: String,
+    },
+    /// A key of one direction that a later one of both would undo.
+    #[error(
+        "{other} says what {one} says before it, for both directions: give one of them, or {one} behind {other}"
+    )]
     Undone {
         /// The first.
         one: String,
@@ -153,6 +163,9 @@ impl Draft {
             if seen.contains(&key) {
                 return Err(LinkError::Twice { key: key.to_owned() });
             }
+            if let Some(one) = seen.iter().find(|one| both_say_the_delay(one, key)) {
+                return Err(LinkError::Delays { one: (*one).to_owned(), other: key.to_owned() });
+            }
             if let Some(one) = seen.iter().find(|one| is_undone_by(one, key)) {
                 return Err(LinkError::Undone { one: (*one).to_owned(), other: key.to_owned() });
             }
@@ -238,11 +251,15 @@ impl Draft {
     }
 }
 
-/// Whether the second of two keys would undo what the first one says. One direction's may follow that of both.
+/// Whether both are of both directions.
+fn both_say_the_delay(one: &str, other: &str) -> bool {
+    matches!((one, other), ("rtt", "delay") | ("delay", "rtt"))
+}
+
+/// Whether the second of two keys would undo what the first one says of one direction, which may follow it.
 fn is_undone_by(one: &str, other: &str) -> bool {
-    let is_of_a_direction = one.strip_prefix("up.").or_else(|| one.strip_prefix("down.")) == Some(other);
-    is_of_a_direction
-        || matches!((one, other), ("rtt", "delay") | ("delay" | "up.delay" | "down.delay", "rtt"))
+    let of_both = one.strip_prefix("up.").or_else(|| one.strip_prefix("down."));
+    of_both.is_some_and(|of_both| other == of_both || (of_both, other) == ("delay", "rtt"))
 }
 
 fn jitter(value: &str) -> Result<Jitter, QuantityError> {
@@ -393,9 +410,13 @@ mod tests {
             ("mtu=100", "mtu=100: an MTU is"),
             ("overhead=1001", "overhead=1001: a number of bytes"),
             ("rtt=1ms,rtt=2ms", "rtt is given twice"),
-            ("rtt=10ms,delay=1ms", "delay says what rtt says before it: give one of them"),
+            ("rtt=10ms,delay=1ms", "rtt and delay both say the delay: give one of them"),
+            ("delay=10ms,rtt=1ms", "delay and rtt both say the delay: give one of them"),
             ("oc3-50,up.delay=1ms,loss=1%,rtt=10ms", "rtt says what up.delay says before it"),
-            ("up.delay=9ms,delay=1ms", "delay says what up.delay says before it"),
+            (
+                "up.delay=9ms,delay=1ms",
+                "delay says what up.delay says before it, for both directions: give one of them, or up.delay behind delay",
+            ),
             ("rate=1M,down.loss=1%,loss=0.1%", "loss says what down.loss says before it"),
             ("rate=2000G", "rate=2000G: a rate is a number of bits per second, from 1K to 1000G"),
             ("rtt=1ms,jitter=1ms", "a jitter of 1ms is more than the delay of 500us"),

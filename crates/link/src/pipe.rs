@@ -78,8 +78,8 @@ struct Leaving {
     first: u64,
     /// When the one before it arrives, which it must not overtake.
     before: Duration,
-    /// It was held up, and may be overtaken.
-    is_late: bool,
+    /// For how long it was held up, if it was; then it may be overtaken.
+    held_up: Option<Duration>,
 }
 
 #[derive(Debug, Clone)]
@@ -220,13 +220,12 @@ impl<P: Packet> Pipe<P> {
             (None, Some(_)) => left,
         };
         self.free_at = now.saturating_add(taken);
-        let Leaving { first, before, is_late } = self.leaving;
+        let Leaving { first, before, held_up } = self.leaving;
         let mut flying = std::mem::take(&mut self.flying).into_vec();
         for Reverse(copy) in flying.iter_mut().filter(|flying| flying.0.number >= first) {
             let at = copy.at.saturating_sub(left).saturating_add(taken);
-            let least = if is_late { before.saturating_add(self.shape.reorder.by) } else { before };
-            copy.at = at.max(least);
-            if !is_late {
+            copy.at = at.max(before.saturating_add(held_up.unwrap_or_default()));
+            if held_up.is_none() {
                 self.last_arrival = copy.at;
             }
         }
@@ -285,7 +284,8 @@ impl<P: Packet> Pipe<P> {
         let bit = self.chances.corruption.below(packet.length() as u64 * 8);
         let is_late = self.chances.reordering.happens(self.shape.reorder.share);
         let arrival = self.arrival();
-        self.leaving = Leaving { first: self.sent, before: self.last_arrival, is_late };
+        let held_up = is_late.then_some(self.shape.reorder.by);
+        self.leaving = Leaving { first: self.sent, before: self.last_arrival, held_up };
         if is_lost {
             self.counts.lost += 1;
             return;
@@ -301,9 +301,9 @@ impl<P: Packet> Pipe<P> {
             self.counts.corrupted += 1;
         }
         let in_order = arrival.max(self.last_arrival);
-        let at = if is_late {
+        let at = if let Some(by) = held_up {
             self.counts.reordered += 1;
-            in_order.saturating_add(self.shape.reorder.by)
+            in_order.saturating_add(by)
         } else {
             self.last_arrival = in_order;
             in_order

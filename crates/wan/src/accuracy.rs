@@ -119,7 +119,7 @@ impl Figure {
 /// # Errors
 /// The network carries nothing, or sockets fail.
 pub fn measure(emulator: &Emulator, link: &Link) -> io::Result<Vec<Figure>> {
-    let mut figures = Vec::from_iter(round_trip(emulator, link)?);
+    let mut figures = vec![round_trip(emulator, link)?];
     let ways = [(Way::Up, &link.up), (Way::Down, &link.down)];
     for (way, shape) in ways {
         figures.extend(rate(emulator, way, shape, link)?);

@@ -339,6 +339,29 @@ fn what_the_near_command_leaves_behind_is_gone_when_it_has_ended() -> Result<()>
     Ok(())
 }
 
+/// A report that cannot be written is found before the command begins where that can be; behind one that has failed its status says more.
+#[test]
+fn a_report_that_cannot_be_written_takes_no_commands_place() -> Result<()> {
+    if !may()? {
+        return Ok(());
+    }
+    let run = |report: &str, command: &str| {
+        wan(&["run", "--link", "local", "--quiet", "--report", report, "--", "sh", "-c", command])
+    };
+    let directory = tempfile::tempdir()?;
+    let begun = directory.path().join("begun");
+    let missing = directory.path().join("none/report.json").display().to_string();
+    let finished = run(&missing, &format!("touch {}", begun.display()))?;
+    assert_eq!(finished.ending(), "exit status 125", "{}", finished.output);
+    ensure!(finished.output.contains(&missing) && !begun.exists(), "{}", finished.output);
+    for (command, ending) in [("exit 7", "exit status 7"), ("true", "exit status 125")] {
+        let finished = run("/dev/full", command)?;
+        assert_eq!(finished.ending(), ending, "{}", finished.output);
+        ensure!(finished.output.contains("cannot write /dev/full"), "{}", finished.output);
+    }
+    Ok(())
+}
+
 /// Whether the figures are good depends on the machine; that they are those of the link does not. What is early, or more than the
 /// rate, no machine excuses; what is late, or less, is excused up to twice and half as much. A figure that is farther off is not
 /// the link's, unless the tool itself says that this machine could not tell. A machine that was busy just when something was
@@ -373,9 +396,15 @@ fn checked_within_bounds() -> Result<bool> {
         ensure!((told - expected).abs() < 1e-6, "{what} is to be {expected}: {figure}");
         let tolerance = figure["tolerance"].as_f64().with_context(|| format!("{what}: {figure}"))?;
         let measured = figure["measured"].as_f64();
-        let is_good = measured.is_some_and(|measured| (measured - expected).abs() <= tolerance);
-        assert_eq!(figure["good"], is_good, "{figure}");
-        are_good &= is_good;
+        let is_within = measured.is_some_and(|measured| (measured - expected).abs() <= tolerance);
+        // Of so many losses chance makes more of the rate than it is to be right within, in any time that it is looked at.
+        let is_hidden = what == "rate, far to near";
+        assert_eq!(figure["needs"].is_string(), is_hidden, "{figure}");
+        assert_eq!(figure["good"], is_within && !is_hidden, "{figure}");
+        if is_within && is_hidden {
+            assert_eq!(figure["verdict"], "cannot-tell", "{figure}");
+        }
+        are_good &= is_within;
         match measured {
             Some(measured) if bounds.contains(&measured) => {}
             Some(measured) => {
@@ -874,6 +903,9 @@ fn a_network_whose_process_is_stopped_is_named_and_ended_by_force() -> Result<()
     assert_eq!(silent.ending(), "exit status 125", "{}", silent.output);
     let told = format!("the process {pid} of the network lab did not answer within 10 s");
     ensure!(silent.output.contains(&told) && silent.output.contains("--force"), "{}", silent.output);
+    let listed = networks.wan(&["list", "--json"])?;
+    let row = "[{\"name\":\"lab\",\"answers\":false}]";
+    ensure!(listed.output.lines().any(|line| line == row), "{}", listed.output);
     networks.good(&["down", "lab", "--force"])?;
     ensure!(networks.listed()?.is_empty() && !networks.0.path().join("lunette/wan/lab.socket").exists());
     let gone = networks.wan(&["down", "lab", "--force"])?;

@@ -54,7 +54,7 @@ pub(crate) struct KernelFile {
     opened_at: Instant,
     /// Bytes that one call writes into the page cache, if they are to be few.
     write_bytes_max: Option<usize>,
-    /// Made by the first short read.
+    /// Made by the first read that the page cache may have.
     mapping: OnceLock<Option<Mapping>>,
     nowait_refused: AtomicBool,
     zero_range_refused: AtomicBool,
@@ -175,6 +175,11 @@ impl KernelFile {
     }
 
     fn is_range_cached(&self, offset: u64, length: u64) -> bool {
+        // What was cut is not sent, whatever is believed, or counted of a page that is larger than what was cut of it: whoever reads it is to
+        // hear of that.
+        if self.check_end(offset.saturating_add(length)).is_err() {
+            return false;
+        }
         let mapping = self.mapping();
         if mapping.is_some_and(|mapping| mapping.was_counted(offset, length)) {
             return true;
@@ -432,6 +437,21 @@ mod tests {
             };
             scope.spawn(look).join().unwrap();
         });
+    }
+
+    #[test]
+    fn what_was_cut_is_not_sent_whatever_was_counted() {
+        let file = file_of(&[9; 512 << 10]);
+        if residency::is_refused() || file.mapping().is_none() {
+            return lunette_skip::record_lacking(
+                "this system does not tell what its page cache has, or maps no such files",
+            );
+        }
+        let has = |offset| file.cached_file(offset, 128 << 10).is_some();
+        assert!(has(0) && has(0) && has(384 << 10));
+        rustix::fs::ftruncate(file.as_fd(), 448 << 10).unwrap();
+        std::thread::sleep(std::time::Duration::from_nanos(END_BELIEVED_NS));
+        assert!(has(0) && !has(384 << 10), "it was cut");
     }
 
     #[test]

@@ -158,7 +158,12 @@ fn table(name: &str, figures: &[Figure]) -> String {
             Verdict::Off => "OFF".to_owned(),
             Verdict::CannotTell => {
                 let needs = figure.needs.as_deref().unwrap_or_default();
-                format!("cannot tell: chance makes as much, it takes {needs}")
+                // Where it is a number, more of them would tell.
+                let is_chance = needs.starts_with(|first: char| first.is_ascii_digit());
+                format!(
+                    "cannot tell{}, it takes {needs}",
+                    if is_chance { ": chance makes as much" } else { "" }
+                )
             }
         };
         let by = match (figure.measured, figure.by) {

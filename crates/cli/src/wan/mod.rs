@@ -46,7 +46,7 @@ PROPERTY=VALUE,... of
   overhead=38            bytes on the line beside each packet (38 for Ethernet)
   mtu=1500               the longest packet
 
-up. or down. before a property is for one direction: up.rate=1M,down.rate=16M. up is from the near end to the far one.";
+up. or down. before a property is for one direction: up.rate=1M,down.rate=16M, behind that of both. up is from the near end to the far one.";
 
 /// What `lunette wan` does.
 #[derive(Debug, Subcommand)]
@@ -107,9 +107,9 @@ pub(crate) enum WanCommand {
     ///
     /// For each link packets are sent and counted: the round trip has to be right within 0.3 ms or 2 %, and what jitter makes of the
     /// median, the rate within 2 % and two packets, the losses within two packets, each also within what chance explains in 999 of
-    /// 1000 cases. Where chance makes as much as what is to be told, more is measured if that takes no minute, of losses no 20
-    /// seconds, and else the verdict is that it cannot be told, with how much it would take. It takes about 10 seconds a link, and on
-    /// slow ones or with much jitter up to some minutes; it wants a machine that does nothing else.
+    /// 1000 cases. Where chance makes as much as what is to be told, more is measured if that takes no minute, of losses and rates
+    /// no 20 seconds, and else the verdict is that it cannot be told, with how much it would take. It takes about 10 seconds a link,
+    /// and on slow ones or with much jitter up to some minutes; it wants a machine that does nothing else.
     ///
     /// Exit status: 0 if nothing is off that can be told, 6 if something is, or this machine could not send enough; 125 when there
     /// is no network, 2 when the command line is wrong.
@@ -199,9 +199,17 @@ fn json<T: Serialize>(value: &T) -> Result<String, Failure> {
 fn save<T: Serialize>(path: &Path, report: &T, status: ExitCode) -> Result<ExitCode, Failure> {
     match output::write(path, report, Form::Lines) {
         Err(failure) if status != ExitCode::SUCCESS => say(&failure.to_string()),
-        written => written?,
+        Err(failure) => return Err(Failure::wan(failure.to_string())),
+        Ok(()) => {}
     }
     Ok(status)
+}
+
+/// Whether a report can be written, before there is one. The status is not one that the command may have as well.
+fn look_at_report(path: Option<&Path>) -> Result<(), Failure> {
+    let Some(path) = path else { return Ok(()) };
+    output::refuse(path, &[])?;
+    output::check(path, &[]).map_err(|failure| Failure::wan(failure.to_string()))
 }
 
 /// The status of a command as a shell gives it.

@@ -13,10 +13,9 @@ use signal_hook::consts::{SIGCHLD, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::notice::{announce, note};
-use super::{LinkOptions, print, run, save, status_of};
+use super::{LinkOptions, look_at_report, print, run, save, status_of};
 use crate::bench::LINK_VARIABLE;
 use crate::failure::{Failure, say};
-use crate::output;
 
 /// What `lunette wan proxy` is told.
 #[derive(Debug, Args)]
@@ -59,7 +58,7 @@ struct Report {
 
 /// Runs the proxy until the command, or the user, ends it.
 pub(super) fn proxy(options: &ProxyOptions) -> Result<ExitCode, Failure> {
-    options.report.as_deref().map_or(Ok(()), |path| output::check(path, &[]))?;
+    look_at_report(options.report.as_deref())?;
     let LinkOptions { link, seed } = &options.network;
     let proxy = Proxy::start(options.listen, options.to, link, *seed)
         .map_err(|error| Failure::network("there is no proxy", &error))?;

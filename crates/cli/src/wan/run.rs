@@ -17,10 +17,9 @@ use signal_hook::iterator::Signals;
 use super::report::Report;
 use super::ward::watch_over;
 use super::witness::SharedLink;
-use super::{LinkOptions, addressed, save, start, status_of, witness};
+use super::{LinkOptions, addressed, look_at_report, save, start, status_of, witness};
 use crate::bench::LINK_VARIABLE;
 use crate::failure::{Failure, say};
-use crate::output;
 
 /// How long the far command has to end when it is asked to, before it is killed.
 const FAR_PATIENCE: Duration = Duration::from_secs(10);
@@ -59,7 +58,7 @@ pub(crate) struct RunOptions {
 
 /// Makes the network, and runs the commands in it.
 pub(super) fn run_command(options: &RunOptions) -> Result<ExitCode, Failure> {
-    options.report.as_deref().map_or(Ok(()), |path| output::check(path, &[]))?;
+    look_at_report(options.report.as_deref())?;
     let mut emulator = start(&options.network)?;
     watch_over(&mut emulator)?;
     witness::listen(&emulator, &SharedLink::new(&options.network.link))

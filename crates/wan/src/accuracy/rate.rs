@@ -170,8 +170,8 @@ fn datagrams(
     }
     let packets_per_s = rate.bits_per_s() as f64 / bits * RATE_EXCESS;
     // Until then packets may come that are late, and not yet those that others are as late as.
-    let way = shape.delay + shape.jitter.most + shape.reorder.by;
-    let warm_up = time / 4 + way;
+    let under_way = shape.delay + shape.jitter.most + shape.reorder.by;
+    let warm_up = time / 4 + under_way;
     let queue_s = shape.queue_bytes as f64 * 8.0 / rate.bits_per_s() as f64;
     thread::scope(|scope| {
         let sender = scope.spawn(|| source.send_evenly(data, batch, packets_per_s, time + warm_up));
@@ -182,7 +182,7 @@ fn datagrams(
         let sent = sender.join().ok().flatten();
         // What is left has its socket until it has come: without one the far end would answer that there is none.
         let excess = (time + warm_up).mul_f64(RATE_EXCESS - 1.0);
-        thread::sleep(excess.min(Duration::from_secs_f64(queue_s)) + way);
+        thread::sleep(excess.min(Duration::from_secs_f64(queue_s)) + under_way);
         Ok(sent.zip(before.zip(after)).map(|(sent, ((began, before), (ended, after)))| Carried {
             bits_per_s: (after - before) as f64 * bits / (ended - began).as_secs_f64(),
             is_filled: sent.pause.as_secs_f64() <= queue_s * PAUSE_OF_QUEUE,

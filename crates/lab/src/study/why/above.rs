@@ -102,11 +102,11 @@ fn by_windows(cell: &Cell, result: &CellResult, lasted: Lasted) -> Option<String
     let (carried, how) = carried.min_by(|one, other| off(one.0).total_cmp(&off(other.0)))?;
     // In each run, of the packets with data.
     let runs = result.runs.len().max(1) as u64;
-    let lost = lasted.lost.div_ceil(runs) + result.dropped;
-    let are_few = lost > 0 && lost <= FEW_LOSSES * u64::from(disk.connections);
+    let (lost, dropped) = (lasted.lost.div_ceil(runs), result.dropped);
+    let are_few = lost + dropped > 0 && lost + dropped <= FEW_LOSSES * u64::from(disk.connections);
     (are_few && is_it(result, carried) && result.unit == "MB/s").then(|| {
         format!(
-            "{lost} packets with data were lost in a run, which are too few to leave the windows that the model expects of many: what TCP's congestion windows let through \
+            "{lost} packets with data were lost in a run and {dropped} dropped by queues, which are too few to leave the windows that the model expects of many: what TCP's congestion windows let through \
              meanwhile is {} MB/s{how}",
             figure_text(carried)
         )
@@ -336,7 +336,8 @@ mod tests {
         };
         let text = of(7.0, 19, [6.5, 3.0], Limit::Loss, true).unwrap_or_default();
         assert!(
-            text.starts_with("19 packets with data were lost in a run, ") && text.ends_with("is 6.50 MB/s"),
+            text.starts_with("19 packets with data were lost in a run and 0 dropped")
+                && text.ends_with("is 6.50 MB/s"),
             "{text}"
         );
         let text = of(7.0, 19, [14.0, 6.5], Limit::Loss, true).unwrap_or_default();
