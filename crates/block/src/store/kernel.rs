@@ -175,8 +175,8 @@ impl KernelFile {
     }
 
     fn is_range_cached(&self, offset: u64, length: u64) -> bool {
-        // What was cut is not sent, whatever is believed, or counted of a page that is larger than what was cut of it: whoever reads it is to
-        // hear of that.
+        // What was cut is not sent, whatever is believed, or counted of a page that is larger than what was cut of it: whoever reads
+        // it is to hear of that.
         if self.check_end(offset.saturating_add(length)).is_err() {
             return false;
         }
