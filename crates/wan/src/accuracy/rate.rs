@@ -293,7 +293,7 @@ mod tests {
             (load.time.as_secs(), load.packets(link.up.rate.expect("a rate")) >= needed(&link.up))
         };
         assert_eq!((of("gige"), of("gige,loss=1%"), of("lte")), ((2, true), (2, true), (2, true)));
-        // 5400 bits of a packet, of which 6,800 tell.
+        // Of packets of 12,000 bits, 6,800 tell.
         let (seconds, is_told) = of("rate=10M,loss=20%");
         assert!((7..10).contains(&seconds) && is_told, "{seconds}");
         assert_eq!(of("rate=1M,loss=20%"), (2, false), "it would take more than 20 s");
