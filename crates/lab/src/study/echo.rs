@@ -88,7 +88,7 @@ pub(super) struct Payload {
 pub(crate) struct Exchanged {
     /// A header each way, as of a command without data.
     pub(crate) header: Duration,
-    /// A header there, and data with one back, less the time that the model has for these on the line; nothing without reads.
+    /// A header there, and data with one back, less the time that the model has for data and its header on the line; nothing without reads.
     pub(crate) read: Option<Duration>,
     /// The other way around; nothing without writes.
     pub(crate) write: Option<Duration>,
@@ -108,8 +108,8 @@ impl Exchanged {
         let is_long = payload.round_trip >= LONG;
         let took = |exchange| site.echoes().take(exchange, is_long, || measured(site, exchange));
         let beside_the_line = |path: &NetworkPath, exchange| -> Result<Duration, LabError> {
-            // The model counts both headers with the data.
-            let line_s = path.line_s(u64::from(size_bytes) + 2 * HEADER_BYTES);
+            // The model counts the header that goes with the data as a part of it.
+            let line_s = path.line_s(u64::from(size_bytes) + HEADER_BYTES);
             let took = took(exchange)?;
             Ok(took.saturating_sub(Duration::try_from_secs_f64(line_s).unwrap_or_default()))
         };

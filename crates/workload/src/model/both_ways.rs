@@ -15,9 +15,11 @@
 //! what differs between commands, the variance of their times on the line, is all that is in it, and of one kind and size nothing is
 //! left but the least of the limits.
 
-use super::{CongestionControl, Expected, HEADER_BYTES, Limit, NetworkPath, Settings, TCP_HEADER_BYTES};
-use crate::Sizes;
+use super::{CongestionControl, Expected, Limit, NetworkPath, Settings, TCP_HEADER_BYTES};
+use crate::{Kind, Sizes};
 
+/// Whose data goes down, and whose up.
+const KINDS: [Kind; 2] = [Kind::Read, Kind::Write];
 /// Segments for each acknowledgement (RFC 5681, 4.2).
 const SEGMENTS_ACKNOWLEDGED: f64 = 2.0;
 /// A command window that leaves this share of what the other limits let through is no limit: the rest takes very many commands.
@@ -90,11 +92,12 @@ impl BothWays {
     ) -> Self {
         let shares = [read_share, 1.0 - read_share];
         // The time on a direction of data that goes there, and of what goes there for data of the other.
-        let data_s = |way: usize, size| on_line(&paths[way], settings[way].stream_bytes(size));
+        let data_s = |way: usize, size| on_line(&paths[way], settings[way].stream_bytes(KINDS[way], size));
         let beside_s = |way: usize, size| {
-            let packets = settings[1 - way].stream_bytes(size) as f64 / segment_bytes(&paths[1 - way]);
+            let (other, kind) = (&settings[1 - way], KINDS[1 - way]);
+            let packets = other.stream_bytes(kind, size) as f64 / segment_bytes(&paths[1 - way]);
             packets / SEGMENTS_ACKNOWLEDGED * acknowledgement_s(&paths[way])
-                + on_line(&paths[way], HEADER_BYTES)
+                + on_line(&paths[way], other.stream_bytes_back(kind, size))
         };
         let line = |way: usize| {
             let data = sizes.weighted().map(move |(size, share)| (shares[way] * share, data_s(way, size)));
@@ -310,7 +313,6 @@ mod tests {
     use super::super::tests::{assert_near, oc3, solicited, unsolicited};
     use super::super::{expect_mix, mixed};
     use super::*;
-    use crate::Kind;
 
     fn paths(down_mbit: f64, up_mbit: f64, round_trip_ms: u64, queue_bytes: Option<u64>) -> [NetworkPath; 2] {
         [down_mbit, up_mbit].map(|mbit| NetworkPath {
@@ -322,8 +324,7 @@ mod tests {
 
     fn both(paths: &[NetworkPath; 2], settings: &Settings, sizes: &str, read_share: f64) -> BothWays {
         let sizes: Sizes = sizes.parse().expect("sizes");
-        let each = [(0, Kind::Read), (1, Kind::Write)]
-            .map(|(way, kind)| expect_mix(&paths[way], settings, kind, &sizes));
+        let each = [0, 1].map(|way| expect_mix(&paths[way], settings, KINDS[way], &sizes));
         BothWays::of(paths, &each, &[*settings; 2], &sizes, read_share)
     }
 
@@ -432,8 +433,8 @@ mod tests {
         assert!(of(None, enough - 1, 0.9).expected().1 == Limit::Window);
         // Lines that are as wide both ways carry nearly what each kind has alone.
         let alike = paths(155.0, 155.0, 50, Some(969_000));
-        let each = [(0, Kind::Read), (1, Kind::Write)]
-            .map(|(way, kind)| expect_mix(&alike[way], &unsolicited(64), kind, &Sizes::one(64 << 10)));
+        let each =
+            [0, 1].map(|way| expect_mix(&alike[way], &unsolicited(64), KINDS[way], &Sizes::one(64 << 10)));
         let (apart, _) = mixed(&each[0], &each[1], 0.66);
         let together = both(&alike, &unsolicited(64), "64K", 0.66).expected().0;
         assert!(together < apart && together > apart * 0.9, "{together} of {apart}");

@@ -118,12 +118,49 @@ impl Settings {
         size_bytes.min(self.first_burst_length).min(allowed)
     }
 
-    /// What carrying so much data of one command takes of TCP's stream, in bytes: the data, and the headers of its PDUs and of the
-    /// command or its answer.
+    /// What the data of one command takes of TCP's stream in its direction, in bytes: with the headers of all PDUs that carry it. The
+    /// status of a read comes with its last data (RFC 7143, 11.7.3), and a write's command goes the way of its data.
     #[must_use]
-    pub fn stream_bytes(&self, size_bytes: u32) -> u64 {
-        let pdus = size_bytes.div_ceil(self.max_recv_data_segment_length.max(1));
-        u64::from(size_bytes) + HEADER_BYTES * u64::from(pdus + 1)
+    pub fn stream_bytes(&self, kind: Kind, size_bytes: u32) -> u64 {
+        match kind {
+            Kind::Read => self.carried_bytes(size_bytes),
+            Kind::Write => {
+                let unasked = self.unasked_bytes(size_bytes);
+                self.unasked_stream_bytes(unasked) + self.asked_stream_bytes(size_bytes - unasked)
+            }
+        }
+    }
+
+    /// What goes the other way for it: the command of a read; the response of a write, and an R2T for each burst that it waits for.
+    #[must_use]
+    pub(crate) fn stream_bytes_back(&self, kind: Kind, size_bytes: u32) -> u64 {
+        let bursts = match kind {
+            Kind::Read => 0,
+            Kind::Write => {
+                (size_bytes - self.unasked_bytes(size_bytes)).div_ceil(self.max_burst_length.max(1))
+            }
+        };
+        HEADER_BYTES * (1 + u64::from(bursts))
+    }
+
+    /// So much data in PDUs that are as long as they may be.
+    fn carried_bytes(&self, data_bytes: u32) -> u64 {
+        let pdus = data_bytes.div_ceil(self.max_recv_data_segment_length.max(1));
+        u64::from(data_bytes) + HEADER_BYTES * u64::from(pdus)
+    }
+
+    /// The command of a write, and what goes unasked in it and behind it.
+    fn unasked_stream_bytes(&self, unasked_bytes: u32) -> u64 {
+        let immediate =
+            if self.immediate_data { unasked_bytes.min(self.max_recv_data_segment_length) } else { 0 };
+        HEADER_BYTES + u64::from(immediate) + self.carried_bytes(unasked_bytes - immediate)
+    }
+
+    /// What a write waits for, burst by burst.
+    fn asked_stream_bytes(&self, asked_bytes: u32) -> u64 {
+        let burst_bytes = self.max_burst_length.max(1);
+        let whole = u64::from(asked_bytes / burst_bytes) * self.carried_bytes(burst_bytes);
+        whole + self.carried_bytes(asked_bytes % burst_bytes)
     }
 }
 
@@ -131,7 +168,7 @@ impl Settings {
 #[must_use]
 pub fn expect(path: &NetworkPath, settings: &Settings, kind: Kind, size_bytes: u32) -> Expected {
     let size_bytes = size_bytes.max(1);
-    let stream_bytes = settings.stream_bytes(size_bytes);
+    let stream_bytes = settings.stream_bytes(kind, size_bytes);
     let (command_time_s, round_trips) = match kind {
         Kind::Read => (path.round_trip_s() + path.line_s(stream_bytes), 1),
         Kind::Write => write_time(path, settings, size_bytes),
@@ -197,17 +234,17 @@ fn write_time(path: &NetworkPath, settings: &Settings, size_bytes: u32) -> (f64,
     let unasked = settings.unasked_bytes(size_bytes);
     let asked = size_bytes - unasked;
     if asked == 0 {
-        return (round_trip_s + path.line_s(settings.stream_bytes(size_bytes)), 1);
+        return (round_trip_s + path.line_s(settings.unasked_stream_bytes(size_bytes)), 1);
     }
     let burst_bytes = settings.max_burst_length.clamp(1, asked);
     let bursts = asked.div_ceil(burst_bytes);
     let at_once = u32::from(settings.max_outstanding_r2t.max(1));
     let rounds = bursts.div_ceil(at_once);
-    let burst_s = path.line_s(settings.stream_bytes(burst_bytes));
+    let burst_s = path.line_s(settings.carried_bytes(burst_bytes));
     let busy_s = burst_s * f64::from(at_once);
     let stall_s = (round_trip_s + burst_s - busy_s).max(0.0);
-    let asked_s = path.line_s(settings.stream_bytes(asked));
-    let unasked_s = path.line_s(settings.stream_bytes(unasked));
+    let asked_s = path.line_s(settings.asked_stream_bytes(asked));
+    let unasked_s = path.line_s(settings.unasked_stream_bytes(unasked));
     let time_s = round_trip_s.max(unasked_s) + asked_s + stall_s * f64::from(rounds - 1) + round_trip_s;
     let stalls = if stall_s > 0.0 { rounds - 1 } else { 0 };
     (time_s, 2 + stalls)
@@ -323,6 +360,36 @@ mod tests {
         let four = expect(&lossy, &Settings { connections: 4, ..unsolicited(32) }, Kind::Read, 256 << 10);
         assert_eq!((one.limit, four.limit), (Limit::Loss, Limit::Loss));
         assert_near(four.bytes_per_s, 4.0 * one.bytes_per_s);
+    }
+
+    #[test]
+    fn headers_are_those_of_the_pdus_that_go_the_way_of_the_data() {
+        let segment = 8192;
+        let base = Settings {
+            max_recv_data_segment_length: segment,
+            first_burst_length: 16 << 10,
+            max_burst_length: 20_000,
+            ..solicited(1)
+        };
+        let size = 64 << 10;
+        let headers = |initial_r2t, immediate_data, kind, size| {
+            let settings = Settings { initial_r2t, immediate_data, ..base };
+            let there = settings.stream_bytes(kind, size) - u64::from(size);
+            (there / HEADER_BYTES, settings.stream_bytes_back(kind, size) / HEADER_BYTES)
+        };
+        // A read is asked for by its command, and its status comes with the last data.
+        assert_eq!(headers(true, false, Kind::Read, size), (8, 1));
+        assert_eq!(headers(false, true, Kind::Read, 512), (1, 1));
+        // Its command carries all that a write has.
+        assert_eq!(headers(false, true, Kind::Write, 512), (1, 1));
+        assert_eq!(headers(false, false, Kind::Write, 512), (2, 1));
+        assert_eq!(headers(true, false, Kind::Write, 512), (2, 2));
+        // 16 KiB in the command and behind it; then 20,000 bytes in three PDUs, twice, and 9,152 in two.
+        assert_eq!(headers(false, true, Kind::Write, size), (2 + 3 + 3 + 2, 1 + 3));
+        assert_eq!(headers(false, false, Kind::Write, size), (3 + 3 + 3 + 2, 1 + 3));
+        // 20,000 three times, and 5,536; with the command's own, 17,344 are left of the third burst.
+        assert_eq!(headers(true, false, Kind::Write, size), (1 + 3 + 3 + 3 + 1, 1 + 4));
+        assert_eq!(headers(true, true, Kind::Write, size), (1 + 3 + 3 + 3, 1 + 3));
     }
 
     fn any_settings() -> impl Strategy<Value = Settings> {

@@ -258,14 +258,15 @@ impl Probe {
             }
             _ => return None,
         };
-        // Far below what a double holds exactly.
-        let stream_bytes = (u64::from(size_bytes) + 2 * HEADER_BYTES) as f64;
+        let is_asked = reads <= 0.0 && round_trips >= 2.0;
+        // A command that asks goes the way of its data, beside the header of that. Far below what a double holds exactly.
+        let headers = if is_asked { 2 } else { 1 };
+        let stream_bytes = (u64::from(size_bytes) + headers * HEADER_BYTES) as f64;
         let driven = Driven { link, congestion_control: "" };
         let line_s = |shape: &Shape| {
             Some(stream_bytes / model::path(driven, shape, round_trip, None).payload_bytes_per_s()?)
         };
         let line_s = line_s(&link.up).into_iter().chain(line_s(&link.down)).fold(0.0, f64::max);
-        let is_asked = reads <= 0.0 && round_trips >= 2.0;
         // What is asked for goes together with others once it fits into a packet, for its command and the R2T always do.
         let in_a_packet = if is_asked { 1 } else { 2 };
         let with_header_bytes = u64::from(size_bytes) + HEADER_BYTES;

@@ -87,7 +87,7 @@ pub(super) fn data_share(probe: &DiskProbe, agreed: &Negotiated) -> f64 {
     let Mix { size_bytes, read_share } = probe.mix();
     let kind = if read_share > 0.0 { Kind::Read } else { Kind::Write };
     // Far below what a double holds exactly.
-    f64::from(size_bytes) / settings(probe, agreed, kind).stream_bytes(size_bytes) as f64
+    f64::from(size_bytes) / settings(probe, agreed, kind).stream_bytes(kind, size_bytes) as f64
 }
 
 /// How many round trips a command of a disk takes by what was agreed on: of reads and writes, the mean.
@@ -246,9 +246,9 @@ mod tests {
             target_max_recv_data_segment_length: 8 << 10,
             ..Negotiated::of_tests()
         };
-        // One Data-In PDU and its answer; eight PDUs of data and a command.
-        assert_eq!(data_share(&probe(100, 64 << 10), &agreed), 65_536.0 / (65_536.0 + 2.0 * 48.0));
-        assert_eq!(data_share(&probe(0, 64 << 10), &agreed), 65_536.0 / (65_536.0 + 9.0 * 48.0));
+        // One Data-In PDU; a command with data, and seven PDUs behind it.
+        assert_eq!(data_share(&probe(100, 64 << 10), &agreed), 65_536.0 / (65_536.0 + 48.0));
+        assert_eq!(data_share(&probe(0, 64 << 10), &agreed), 65_536.0 / (65_536.0 + 8.0 * 48.0));
     }
 
     #[test]
