@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size};
@@ -15,9 +16,27 @@ pub struct Relay {
     /// Where it listens.
     pub address: SocketAddr,
     target: Arc<Mutex<SocketAddr>>,
-    streams: Arc<Mutex<Vec<TcpStream>>>,
+    connections: Arc<Mutex<Vec<Connection>>>,
     is_closed: Arc<AtomicBool>,
     is_frozen: Arc<AtomicBool>,
+}
+
+/// The initiator's end and the target's.
+#[derive(Debug)]
+struct Connection {
+    near: TcpStream,
+    far: TcpStream,
+    is_held: Arc<AtomicBool>,
+    carriers: [JoinHandle<()>; 2],
+}
+
+impl Connection {
+    fn cut(&self) {
+        for stream in [&self.near, &self.far] {
+            // One end may have closed it already.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
 }
 
 /// What a slow line takes at a time, and what each of its ends holds.
@@ -46,12 +65,12 @@ impl Relay {
     fn with(target: SocketAddr, bytes_per_s: Option<usize>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
-        let streams: Arc<Mutex<Vec<TcpStream>>> = Arc::default();
+        let connections: Arc<Mutex<Vec<Connection>>> = Arc::default();
         let is_closed = Arc::new(AtomicBool::new(false));
         let is_frozen = Arc::new(AtomicBool::new(false));
         let target = Arc::new(Mutex::new(target));
         let leads_to = Arc::clone(&target);
-        let (kept, closed) = (Arc::clone(&streams), Arc::clone(&is_closed));
+        let (kept, closed) = (Arc::clone(&connections), Arc::clone(&is_closed));
         let frozen = Arc::clone(&is_frozen);
         if bytes_per_s.is_some() {
             // Those that it accepts take after it.
@@ -64,25 +83,50 @@ impl Relay {
                 }
                 let target = *leads_to.lock().expect("no panic");
                 let Ok(far) = connect(target, bytes_per_s.is_some()) else { continue };
-                let ends = [near.try_clone(), far.try_clone()].map(|end| end.expect("a descriptor"));
-                kept.lock().expect("no panic").extend(ends);
-                let [near_too, far_too] =
-                    [near.try_clone(), far.try_clone()].map(|end| end.expect("a descriptor"));
-                for (from, to) in [(near, far), (far_too, near_too)] {
-                    let frozen = Arc::clone(&frozen);
-                    std::thread::spawn(move || carry(from, to, &frozen, bytes_per_s));
-                }
+                let is_held = Arc::new(AtomicBool::new(false));
+                let carrier = |from: &TcpStream, to: &TcpStream| {
+                    let [from, to] = [from, to].map(|end| end.try_clone().expect("a descriptor"));
+                    let (frozen, held) = (Arc::clone(&frozen), Arc::clone(&is_held));
+                    std::thread::spawn(move || carry(from, to, &frozen, &held, bytes_per_s))
+                };
+                let carriers = [carrier(&near, &far), carrier(&far, &near)];
+                kept.lock().expect("no panic").push(Connection { near, far, is_held, carriers });
             }
         });
-        Self { address, target, streams, is_closed, is_frozen }
+        Self { address, target, connections, is_closed, is_frozen }
+    }
+
+    /// Keeps what is sent on the connections that there are: it is on its way.
+    pub fn hold(&self) {
+        for connection in self.connections.lock().expect("no panic").iter() {
+            connection.is_held.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// Cuts all connections from the initiator, whose target does not notice, and carries no others.
+    pub fn close_near(&self) {
+        self.is_closed.store(true, Ordering::SeqCst);
+        for connection in self.connections.lock().expect("no panic").iter() {
+            // It may have been closed already.
+            let _ = connection.near.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// Lets arrive what was held, of connections whose initiator is gone, and waits until it has.
+    ///
+    /// # Panics
+    /// A carrier did.
+    pub fn release(&self) {
+        let mut connections = self.connections.lock().expect("no panic");
+        let held = connections.extract_if(.., |connection| connection.is_held.swap(false, Ordering::SeqCst));
+        for carrier in held.flat_map(|connection| connection.carriers) {
+            carrier.join().expect("no panic");
+        }
     }
 
     /// Cuts all connections that there are; new ones are carried again.
     pub fn cut(&self) {
-        for stream in self.streams.lock().expect("no panic").drain(..) {
-            // One end may have closed it already.
-            let _ = stream.shutdown(Shutdown::Both);
-        }
+        self.connections.lock().expect("no panic").drain(..).for_each(|connection| connection.cut());
     }
 
     /// Carries new connections to another target.
@@ -105,12 +149,9 @@ impl Relay {
     /// Cuts all connections but the oldest, and carries no others.
     pub fn leave_one(&self) {
         self.is_closed.store(true, Ordering::SeqCst);
-        let mut streams = self.streams.lock().expect("no panic");
-        let newer = streams.len().min(2);
-        for stream in streams.drain(newer..) {
-            // One end may have closed it already.
-            let _ = stream.shutdown(Shutdown::Both);
-        }
+        let mut connections = self.connections.lock().expect("no panic");
+        let newer = connections.len().min(1);
+        connections.drain(newer..).for_each(|connection| connection.cut());
     }
 
     /// Cuts all connections, and carries no others.
@@ -133,7 +174,13 @@ fn connect(target: SocketAddr, is_slow: bool) -> std::io::Result<TcpStream> {
     Ok(socket.into())
 }
 
-fn carry(mut from: TcpStream, mut to: TcpStream, is_frozen: &AtomicBool, bytes_per_s: Option<usize>) {
+fn carry(
+    mut from: TcpStream,
+    mut to: TcpStream,
+    is_frozen: &AtomicBool,
+    is_held: &AtomicBool,
+    bytes_per_s: Option<usize>,
+) {
     let mut bytes = vec![0; if bytes_per_s.is_some() { SLOW_BYTES } else { 65536 }];
     while let Ok(read @ 1..) = from.read(&mut bytes) {
         if let Some(rate) = bytes_per_s {
@@ -141,6 +188,9 @@ fn carry(mut from: TcpStream, mut to: TcpStream, is_frozen: &AtomicBool, bytes_p
         }
         if is_frozen.load(Ordering::SeqCst) {
             continue;
+        }
+        while is_held.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(1));
         }
         if to.write_all(&bytes[..read]).is_err() {
             break;

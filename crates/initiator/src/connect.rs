@@ -13,7 +13,7 @@ use lunette_iscsi::initiator::login::{
     Wishes,
 };
 use lunette_wire::initiator::{LogoutReason, LogoutRequest};
-use lunette_wire::{BHS_LENGTH, Cid, CmdSn, InitiatorTaskTag, Isid, TargetPdu, Tsih};
+use lunette_wire::{BHS_LENGTH, Cid, CmdSn, InitiatorTaskTag, Isid, StatSn, TargetPdu, Tsih};
 
 use crate::identity::random_isid;
 use crate::wire::{Wire, connect, resolve};
@@ -79,12 +79,38 @@ pub(crate) struct Goal {
     pub(crate) tsih: Tsih,
     pub(crate) cid: Cid,
     pub(crate) cmd_sn: CmdSn,
+    /// Of the connection that this one takes the place of.
+    pub(crate) exp_stat_sn: Option<StatSn>,
 }
 
 impl Goal {
     /// A new session's first connection.
     pub(crate) const fn leading(purpose: Purpose, isid: Isid) -> Self {
-        Self { purpose, isid, tsih: Tsih(0), cid: Cid(0), cmd_sn: CmdSn(1) }
+        Self { purpose, isid, tsih: Tsih(0), cid: Cid(0), cmd_sn: CmdSn(1), exp_stat_sn: None }
+    }
+
+    /// Whether a portal that refuses this says nothing for others: it is in another group than the session (RFC 7143, 13.9).
+    fn may_be_elsewhere(&self, error: &Error) -> bool {
+        self.tsih != Tsih(0) && error.is_of_another_session()
+    }
+}
+
+/// The target's end of a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TargetEnd {
+    pub(crate) portal: Portal,
+    /// Where the target has told one.
+    pub(crate) portal_group_tag: Option<u16>,
+}
+
+impl TargetEnd {
+    /// Whether sessions there and here have the same I_T nexus, so that a login for one ends what is left of the other first (RFC 7143,
+    /// 6.3.5). A portal is in one group only; who tells no tag is known by it.
+    pub(crate) fn is_same_nexus(&self, other: &Self) -> bool {
+        match (self.portal_group_tag, other.portal_group_tag) {
+            (Some(one), Some(other)) => one == other,
+            _ => self.portal == other.portal,
+        }
     }
 }
 
@@ -95,6 +121,14 @@ pub(crate) struct Connected {
     pub(crate) portal: Portal,
     pub(crate) address: Option<SocketAddr>,
     pub(crate) outcome: Outcome,
+    /// Which of the portals of its options has led there.
+    pub(crate) way: usize,
+}
+
+impl Connected {
+    pub(crate) fn target_end(&self) -> TargetEnd {
+        TargetEnd { portal: self.portal.clone(), portal_group_tag: self.outcome.portal_group_tag }
+    }
 }
 
 /// Logs in for a trace, and out again: each step with its time, each key with its result.
@@ -123,21 +157,24 @@ pub(crate) fn no_random(error: getrandom::Error) -> Error {
 }
 
 /// Ends the session that these options have had at a portal group, by a login with its name at another portal of that group
-/// (RFC 7143, 6.3.5), and logs out again. Answers the group that it was.
+/// (RFC 7143, 6.3.5), and logs out again. Answers where that was.
 ///
 /// # Errors
 /// The login's.
-pub(crate) fn end_session_at(options: &Options, learnt: &Learnt, isid: Isid) -> Result<Option<u16>, Error> {
+pub(crate) fn end_session_at(options: &Options, learnt: &Learnt, isid: Isid) -> Result<TargetEnd, Error> {
     let goal = Goal::leading(Purpose::Normal(options.target.clone()), isid);
     let connected = Connector::new(options, learnt, &mut LoginRecord::default()).log_in(&goal, 0)?;
-    let group = connected.outcome.portal_group_tag;
+    let ended = connected.target_end();
     // The old session is gone, whatever becomes of the new one.
     let _ = say_goodbye(connected, options.timing.logout);
-    Ok(group)
+    Ok(ended)
 }
 
 /// Logs out a session that has done nothing.
-fn say_goodbye(connected: Connected, limit: Duration) -> Result<(), Error> {
+///
+/// # Errors
+/// The target does not answer.
+pub(crate) fn say_goodbye(connected: Connected, limit: Duration) -> Result<(), Error> {
     let outcome = &connected.outcome;
     let mut wire = Wire::new(connected.stream, connected.portal, limit);
     wire.phase = Phase::Logout;
@@ -213,9 +250,12 @@ impl<'a> Connector<'a> {
         }
         let mut failed = None;
         for offset in 0..portals.len() {
-            match self.follow(goal, &portals[(first + offset) % portals.len()]) {
-                Ok(connected) => return Ok(connected),
-                Err(error) if error.is_temporary() => failed = failed.or(Some(error)),
+            let way = (first + offset) % portals.len();
+            match self.follow(goal, &portals[way]) {
+                Ok(connected) => return Ok(Connected { way, ..connected }),
+                Err(error) if error.is_temporary() || goal.may_be_elsewhere(&error) => {
+                    failed = failed.or(Some(error));
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -329,6 +369,7 @@ impl<'a> Connector<'a> {
             tsih: goal.tsih,
             cid: goal.cid,
             cmd_sn: goal.cmd_sn,
+            exp_stat_sn: goal.exp_stat_sn,
             wishes: Wishes { max_connections: options.connections.max(1), ..options.wishes.clone() },
             credentials: credentials.cloned(),
             skips_security,
@@ -354,6 +395,7 @@ impl<'a> Connector<'a> {
                 stream: wire.stream,
                 portal: portal.clone(),
                 outcome: *outcome,
+                way: 0,
             }))),
             Step::Moved(moved) => Ok(Tried::Moved(moved)),
             Step::Failed(error) => Err(failed(error)),

@@ -131,6 +131,18 @@ pub enum Error {
         /// Why.
         reason: String,
     },
+    /// A lost session may still carry out writes, and the new one is with another portal group, which does not end it (RFC 7143, 6.3.5).
+    #[error(
+        "{portal} is in another portal group, and what the lost session may still write at {old} could not be ended: {reason}"
+    )]
+    Haunted {
+        /// Where the new session was.
+        portal: Portal,
+        /// Where the lost one was.
+        old: Portal,
+        /// Why.
+        reason: String,
+    },
     /// A path leads elsewhere than the others, or its unit does not say where it leads.
     #[error("the path over {portal}: {what}")]
     Path {
@@ -164,7 +176,7 @@ impl Error {
             Self::Options(_) | Self::Ended | Self::System { .. } | Self::Resolve { .. } => {
                 Some(Side::Initiator)
             }
-            Self::Connect { .. } | Self::Lost { .. } => None,
+            Self::Connect { .. } | Self::Lost { .. } | Self::Haunted { .. } => None,
             Self::Closed { .. }
             | Self::Timeout { .. }
             | Self::Discovery { .. }
@@ -203,6 +215,9 @@ impl Error {
             }
             Self::Format { .. } => "check whether this is an iSCSI portal",
             Self::Lost { .. } => "look at the target's log and at the network, then connect again",
+            Self::Haunted { .. } => {
+                "bring back the portal where the lost session was; a disk that several paths lead to goes on without it"
+            }
             Self::Path { .. } => "check that all paths name the same logical unit of the same target",
             Self::Ended => "connect again",
             Self::System { .. } => "check the limits of this process (open files, memory)",
@@ -243,6 +258,15 @@ impl Error {
             Self::Options(_) | Self::Ended => true,
             Self::Login { error, .. } => error.is_for_good(),
             Self::TriedAgain { second, .. } => second.is_for_good(),
+            _ => false,
+        }
+    }
+
+    /// True where a portal knows nothing of the session that a login is for, as those of other groups do.
+    pub(crate) fn is_of_another_session(&self) -> bool {
+        match self {
+            Self::Login { error, .. } => error.is_of_another_session(),
+            Self::TriedAgain { second, .. } => second.is_of_another_session(),
             _ => false,
         }
     }

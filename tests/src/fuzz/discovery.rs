@@ -32,6 +32,7 @@ fn settings(who: u8) -> Option<LoginSettings> {
         tsih: Tsih(u16::from(who & 8)),
         cid: Cid(0),
         cmd_sn: CmdSn(1),
+        exp_stat_sn: None,
         wishes: Wishes::default(),
         credentials: (who & 1 != 0).then_some(credentials),
         skips_security: who & 16 != 0,

@@ -170,10 +170,10 @@ impl Driver {
                 let _ = self.session.logout(self.now, Logout::Session, &mut self.outbox);
             }
             (9, Some(id)) => self.session.retire(id),
-            (10..=12, _) => match self.session.lost_connection() {
-                Some((cid, _)) => self.connect(cid),
-                None => self.connect(self.session.free_cid()),
-            },
+            (10..=12, _) => {
+                let lost = self.session.lost_connections().next();
+                self.connect(lost.map_or_else(|| self.session.free_cid(), |(cid, _)| cid));
+            }
             _ => {}
         }
     }

@@ -16,6 +16,7 @@ mod leaving;
 mod login;
 mod multipath;
 mod opening;
+mod other_group;
 mod overdue;
 mod pauses;
 mod recovery;

@@ -1,5 +1,6 @@
 //! Sessions that are lost: commands that go on in the next one, and commands that must not.
 
+use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use lunette_block::OperationKind;
@@ -9,7 +10,9 @@ use lunette_initiator::{
 use lunette_tests::in_process::InProcess;
 use lunette_tests::lunette::{Lunette, TARGET_NAME};
 
-use lunette_tests::engine::{execute, lun, make_ready, options, pattern, read, wait_for_all, write};
+use lunette_tests::engine::{
+    execute, lun, make_ready, options, pattern, portal_of, read, wait_for_all, write,
+};
 use lunette_tests::relay::Relay;
 
 /// Tests wait for an end, never for a time.
@@ -315,4 +318,39 @@ fn a_target_that_does_not_come_back_is_given_up() {
     assert!(matches!(result(read), Err(CommandError::Unknown(_))), "it had left: {:?}", result(read));
     assert!(matches!(result(unsent), Err(CommandError::NotSent(_))), "{:?}", result(unsent));
     target.faults(0).clear();
+}
+
+/// The first join hangs while its session is lost, and ends while that of the next session is under way.
+#[test]
+fn a_join_of_a_lost_session_is_not_taken_for_that_of_the_next() {
+    let target = InProcess::start(&["mem:16M"]);
+    let [first, second] = [0, 1].map(|_| Relay::to(target.portal()));
+    let portals = [&first, &second].map(|relay| portal_of(relay.address)).to_vec();
+    let options = patient(options(target.name(), first.address));
+    let mut engine = connect(Options { portals, connections: 2, ..options });
+    assert_eq!(engine.connections().len(), 2);
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let slow = Relay::slow(target.portal(), 400);
+    let lose = |engine: &mut Engine, leads_to| {
+        second.lead_to(leads_to);
+        second.cut();
+        first.cut();
+        while !events(engine).iter().any(|event| matches!(event, EngineEvent::Reconnected { .. })) {}
+    };
+    lose(&mut engine, silent.local_addr().expect("an address"));
+    let (hanging, _) = silent.accept().expect("the first join");
+    lose(&mut engine, slow.address);
+    drop((hanging, silent));
+    while engine.connections().len() < 2 {
+        let told = events(&mut engine);
+        assert!(told.is_empty(), "{told:?}");
+    }
+    make_ready(&mut engine, 0);
+    engine.close().expect("a logout");
+}
+
+/// What happens next.
+fn events(engine: &mut Engine) -> Vec<EngineEvent> {
+    engine.poll(None, &mut Vec::new()).expect("the system lets us");
+    std::iter::from_fn(|| engine.event()).collect()
 }

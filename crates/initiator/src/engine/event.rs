@@ -287,7 +287,10 @@ impl Engine {
                 self.end(place, (Err(CommandError::NotSent(reason)), 0));
             }
             End::NotSent => self.go_on_later(place, false, reason),
-            End::Unknown => self.go_on_later(place, true, reason),
+            End::Unknown => {
+                self.note_ghost(place);
+                self.go_on_later(place, true, reason);
+            }
         }
     }
 

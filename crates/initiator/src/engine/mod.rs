@@ -5,6 +5,7 @@
 //! what that allows is sent at once.
 
 mod event;
+mod ghost;
 mod guard;
 mod held;
 mod link;
@@ -34,7 +35,7 @@ pub use event::{ConnectionInfo, EngineEvent, RequestId};
 pub use overdue::Remedy;
 pub use wake::Waker;
 
-use crate::connect::{Connector, Goal, Learnt, LoginRecord, no_random};
+use crate::connect::{Connector, Goal, Learnt, LoginRecord, TargetEnd, no_random};
 use crate::identity::random_isid;
 use crate::{CommandError, Completion, Error, Options, Phase};
 use guard::{Check, Guard};
@@ -115,9 +116,12 @@ enum State {
 /// |---|---|---|
 /// | reads, inquiries ([`crate::Replay::WhereSafe`]) | again | again |
 /// | plain writes | again | [`CommandError::Unknown`] |
-/// | plain writes, [`crate::Replay::Always`] | again | again, if the new session is in the same portal group |
 /// | SYNCHRONIZE CACHE | [`CommandError::NotSent`] | [`CommandError::Unknown`] |
 /// | all others | [`CommandError::NotSent`] | [`CommandError::Unknown`] |
+/// | all but SYNCHRONIZE CACHE, [`crate::Replay::Always`] | again | again |
+///
+/// What may have been carried out may still be, as long as the old session lives. A new one in the same portal group ends it; where the
+/// new one is in another group, the old one is ended at the portal where it was, and until that is done there is no new one.
 ///
 /// At ErrorRecoveryLevel 2 a lost connection is replaced and its tasks go on in it (RFC 7143, 7.1.4.3), as long as the target
 /// keeps them; only a session that cannot be saved in this way is lost.
@@ -156,6 +160,13 @@ pub struct Engine {
     state: State,
     /// The outcome of the leading login.
     leading: Box<Outcome>,
+    /// Where that led to, and which of the portals of the options it began at.
+    target_end: TargetEnd,
+    way: usize,
+    /// Where a lost session may still write; nothing is written before it is ended.
+    ghost: Option<TargetEnd>,
+    /// How many sessions were lost: what a login for one of them has come to is of no use to the next.
+    lost_sessions: u64,
     links: Vec<Link>,
     tokens: u64,
     table: Table,
@@ -229,6 +240,10 @@ impl Engine {
             waker,
             state: State::Up,
             leading,
+            target_end: connected.target_end(),
+            way: connected.way,
+            ghost: None,
+            lost_sessions: 0,
             links: Vec::new(),
             tokens: TOKEN_WAKE,
             table: Table::default(),
@@ -255,7 +270,7 @@ impl Engine {
         engine.add_link(connected)?;
         while let Some(goal) = engine.next_join() {
             let (options, learnt, first) =
-                (Arc::clone(&engine.options), engine.learnt.clone(), engine.links.len());
+                (Arc::clone(&engine.options), engine.learnt.clone(), engine.next_way());
             let joined = Connector::new(&options, &learnt, &mut engine.record).log_in(&goal, first);
             if !engine.joined(joined) {
                 break;

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lunette_iscsi::initiator::login::Purpose;
-use lunette_wire::Cid;
+use lunette_wire::{Cid, Tsih};
 
 use super::event::unanswered;
-use super::{Engine, EngineEvent, State, new_session, replay};
+use super::{Engine, EngineEvent, State, ghost, new_session};
+use crate::Error;
 use crate::connect::{Connected, Connector, Goal, LoginRecord};
-use crate::{CommandError, Error};
 
 /// The first wait between tries, which doubles from one to the next.
 const WAIT_MIN: Duration = Duration::from_millis(500);
@@ -23,8 +23,8 @@ const WAIT_MAX: Duration = Duration::from_secs(10);
 pub(super) enum Job {
     /// A new session.
     Leading(LoginRecord, Box<Result<Connected, Error>>),
-    /// Another connection of the session with this serial number.
-    Joining(LoginRecord, Box<Result<Connected, Error>>),
+    /// Another connection of the session that came after so many lost ones.
+    Joining(u64, LoginRecord, Box<Result<Connected, Error>>),
 }
 
 /// A session that is lost and is to come back.
@@ -76,6 +76,7 @@ impl Engine {
         self.drop_check();
         self.drop_held(&reason);
         self.is_joining = false;
+        self.lost_sessions += 1;
         self.aborts.clear();
         self.overdue.forget();
         (self.rejoin, self.detail) = (None, None);
@@ -126,9 +127,14 @@ impl Engine {
                     self.record = record;
                     self.came_back(*result);
                 }
-                Job::Joining(record, result) => {
+                Job::Joining(lost_sessions, record, result) => {
                     self.record.add(record);
-                    if !std::mem::take(&mut self.is_joining) || !self.is_up() {
+                    // One for a session that was lost since ends with that: its own is still under way.
+                    if lost_sessions != self.lost_sessions {
+                        continue;
+                    }
+                    self.is_joining = false;
+                    if !self.is_up() {
                         continue;
                     }
                     if self.joined(*result) {
@@ -146,7 +152,8 @@ impl Engine {
         }
         down.is_trying = true;
         down.tries += 1;
-        let first = down.tries as usize - 1;
+        // Where the lost one was first: that is where what is left of it can be ended.
+        let first = self.way + down.tries as usize - 1;
         let goal = Goal::leading(Purpose::Normal(self.options.target.clone()), self.isid);
         self.log_in_beside(goal, first, Job::Leading);
     }
@@ -164,12 +171,13 @@ impl Engine {
             };
             if self.links.is_empty() {
                 goal.cid = cid;
+                let lost = self.session.lost_connections().find(|(lost, _)| *lost == cid);
+                goal.exp_stat_sn = lost.map(|(_, exp_stat_sn)| exp_stat_sn);
             }
             if let Some(rejoin) = &mut self.rejoin {
                 rejoin.tries = rejoin.tries.saturating_add(1);
             }
-            self.is_joining = true;
-            self.log_in_beside(goal, self.links.len(), Job::Joining);
+            self.join(goal);
         }
     }
 
@@ -178,15 +186,20 @@ impl Engine {
         &self,
         goal: Goal,
         first: usize,
-        job: fn(LoginRecord, Box<Result<Connected, Error>>) -> Job,
+        job: impl Fn(LoginRecord, Box<Result<Connected, Error>>) -> Job + Clone + Send + 'static,
     ) {
         let (options, learnt) = (Arc::clone(&self.options), self.learnt.clone());
-        let (sender, waker) = (self.jobs.0.clone(), self.waker());
+        let (sender, waker, tell) = (self.jobs.0.clone(), self.waker(), job.clone());
+        let ghost = self.ghost.clone().filter(|_| goal.tsih == Tsih(0));
         let run = move || {
             let mut record = LoginRecord::default();
             let result = Connector::new(&options, &learnt, &mut record).log_in(&goal, first);
+            let result = result.and_then(|connected| match &ghost {
+                Some(ghost) => ghost::ended(&options, &learnt, goal.isid, ghost, connected),
+                None => Ok(connected),
+            });
             // Where the engine has gone meanwhile, the connection is closed.
-            let _ = sender.send(job(record, Box::new(result)));
+            let _ = sender.send(tell(record, Box::new(result)));
             waker.wake();
         };
         if let Err(source) = std::thread::Builder::new().name("iscsi-login".into()).spawn(run) {
@@ -216,9 +229,8 @@ impl Engine {
         };
         let after = self.now.saturating_sub(down.since);
         let portal = connected.portal.clone();
-        let before = self.leading.portal_group_tag;
         *self.leading = connected.outcome.clone();
-        let is_same_nexus = before.is_some() && before == self.leading.portal_group_tag;
+        (self.target_end, self.way, self.ghost) = (connected.target_end(), connected.way, None);
         self.session = new_session(&self.options, &self.leading);
         self.state = State::Up;
         self.table.next_session();
@@ -226,28 +238,16 @@ impl Engine {
             return self.over(error.to_string());
         }
         self.events.push_back(EngineEvent::Reconnected { portal, after });
-        self.go_on(is_same_nexus);
+        self.go_on();
         self.begin_checks();
         self.join_more();
     }
 
     /// Commands of the old session go on in the new one, in the order in which they were submitted.
-    fn go_on(&mut self, is_same_nexus: bool) {
-        let mut places: Vec<u32> = self.backlog.drain(..).collect();
-        places.sort_by_key(|place| self.table.get(*place).map(|pending| pending.serial));
-        for place in places {
-            let is_feared = self
-                .table
-                .get(place)
-                .is_some_and(|pending| replay::needs_same_nexus(&pending.command, pending.may_have_run));
-            if is_feared && !is_same_nexus {
-                let reason = "the new session is with another portal group, so what is left of the old one may \
-                              still write";
-                self.end(place, (Err(CommandError::Unknown(reason.into())), 0));
-            } else {
-                self.backlog.push_back(place);
-            }
-        }
+    fn go_on(&mut self) {
+        let table = &self.table;
+        let places = self.backlog.make_contiguous();
+        places.sort_by_key(|place| table.get(*place).map(|pending| pending.serial));
     }
 
     /// What the next connection of the session is to be; none when there are enough.
@@ -259,14 +259,26 @@ impl Engine {
             tsih: self.leading.tsih,
             cid: self.session.free_cid(),
             cmd_sn: self.session.cmd_sn(),
+            exp_stat_sn: None,
         })
+    }
+
+    /// The portal that it begins at: each connection has the next one, as far as the target has them in one group.
+    pub(super) fn next_way(&self) -> usize {
+        self.way + self.links.len()
     }
 
     fn join_more(&mut self) {
         if let Some(goal) = self.next_join() {
-            self.is_joining = true;
-            self.log_in_beside(goal, self.links.len(), Job::Joining);
+            self.join(goal);
         }
+    }
+
+    fn join(&mut self, goal: Goal) {
+        self.is_joining = true;
+        let session = self.lost_sessions;
+        let job = move |record, result| Job::Joining(session, record, result);
+        self.log_in_beside(goal, self.next_way(), job);
     }
 
     /// Takes another connection; false where it could not be had.

@@ -97,12 +97,6 @@ pub(crate) const fn kind_may_go_on(replay: Replay, kind: Kind, may_have_run: boo
     }
 }
 
-/// Whether a command that may have run needs the new session to be with the same I_T nexus: only then has the target ended
-/// it before it lets us in again (RFC 7143, 6.3.5), so that its ghost cannot come after what is written later.
-pub(super) fn needs_same_nexus(command: &Command, may_have_run: bool) -> bool {
-    may_have_run && kind(command.cdb.bytes()) != Kind::Reads
-}
-
 /// What a unit says about the time since the last command (SPC-4, additional sense codes 28h and 29h).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Attention {
@@ -176,13 +170,6 @@ mod tests {
             let flush = command(&[opcode], Replay::Always);
             assert!(is_flush(&flush) && !may_go_on(&flush, false));
         }
-    }
-
-    #[test]
-    fn ghosts_are_feared_where_something_was_written() {
-        assert!(needs_same_nexus(&command(&[0x2a], Replay::Always), true));
-        assert!(!needs_same_nexus(&command(&[0x2a], Replay::Always), false));
-        assert!(!needs_same_nexus(&command(&[0x28], Replay::Always), true));
     }
 
     #[test]

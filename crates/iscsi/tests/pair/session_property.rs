@@ -197,7 +197,7 @@ impl Workload {
     fn shake(&mut self) {
         let up = self.world.up();
         if up.len() < self.connections_max as usize && self.world.rng.one_in(2) {
-            if self.world.session.lost_connection().is_none() {
+            if self.world.session.lost_connections().next().is_none() {
                 self.world.join();
             }
             return;
@@ -302,7 +302,8 @@ impl Workload {
             if self.world.up().is_empty() {
                 self.world.reinstate();
             }
-            if self.world.session.open_tasks() == 0 && self.world.session.lost_connection().is_none() {
+            if self.world.session.open_tasks() == 0 && self.world.session.lost_connections().next().is_none()
+            {
                 break;
             }
             // The target looks for R2Ts without an answer, and for data of aborted tasks, by the clock.

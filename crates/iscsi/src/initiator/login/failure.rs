@@ -107,6 +107,16 @@ impl LoginError {
         }
     }
 
+    /// True where the portal that was asked to take a connection into a session knows nothing of that one (11.13.5, 0208h and 020ah).
+    #[must_use]
+    pub fn is_of_another_session(&self) -> bool {
+        let Self::Refused { refusal } = self else { return false };
+        matches!(
+            refusal.known(),
+            Some(LoginStatus::CannotIncludeInSession | LoginStatus::SessionDoesNotExist)
+        )
+    }
+
     /// True where a login that has left out the security stage may succeed with it: the target may have missed it (6.3), or
     /// have lost its way.
     #[must_use]

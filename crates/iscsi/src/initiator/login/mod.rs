@@ -80,6 +80,8 @@ pub struct LoginSettings {
     pub cid: Cid,
     /// The first command's number in a new session, the next one where a session is joined (11.12.8).
     pub cmd_sn: CmdSn,
+    /// Of the connection that this one takes the place of (11.12.9); none for any other.
+    pub exp_stat_sn: Option<StatSn>,
     /// What is offered.
     pub wishes: Wishes,
     /// For CHAP; none: only `AuthMethod=None` is offered.
@@ -395,7 +397,7 @@ impl Login {
             initiator_task_tag: TAG,
             cid: self.settings.cid,
             cmd_sn: self.settings.cmd_sn,
-            exp_stat_sn: self.stat_sn.unwrap_or_default(),
+            exp_stat_sn: self.stat_sn.or(self.settings.exp_stat_sn).unwrap_or_default(),
         };
         self.trace.pdus.push(TracedPdu {
             at: now,

@@ -27,6 +27,7 @@ pub(super) fn settings() -> LoginSettings {
         isid: Isid([0x80, 1, 2, 3, 4, 5]),
         tsih: Tsih(0),
         cid: Cid(1),
+        exp_stat_sn: None,
         cmd_sn: CmdSn(0xffff_fffe),
         wishes: Wishes::default(),
         credentials: None,

@@ -148,7 +148,8 @@ impl CoreWorld {
 
     /// Logs a connection in that takes the place of a lost one, if there is one.
     pub(crate) fn reinstate(&mut self) {
-        if let Some((cid, exp_stat_sn)) = self.session.lost_connection() {
+        let lost = self.session.lost_connections().next();
+        if let Some((cid, exp_stat_sn)) = lost {
             let (wire, login) = self.log_in(cid, exp_stat_sn);
             self.add(wire, &login);
         }

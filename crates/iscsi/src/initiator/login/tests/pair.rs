@@ -128,6 +128,21 @@ fn a_further_connection_settles_what_is_its_own() {
     assert_eq!(ours.connection.max_send_data_segment_length, 256 * 1024);
 }
 
+/// 11.12.9: the target takes it for what has come of the old connection.
+#[test]
+fn a_connection_that_takes_anothers_place_acknowledges_its_statuses() {
+    let first = |exp_stat_sn| {
+        begin(LoginSettings { tsih: Tsih(0x0102), exp_stat_sn, ..settings() }).1.pdu.exp_stat_sn
+    };
+    assert_eq!(first(Some(StatSn(0xffff_fff0))), StatSn(0xffff_fff0));
+    assert_eq!(first(None), StatSn(0));
+    // Then it counts what this login brings.
+    let replacing =
+        LoginSettings { tsih: Tsih(0x0102), exp_stat_sn: Some(StatSn(0xffff_fff0)), ..settings() };
+    let (ours, theirs, _) = play(replacing, TargetLimits::default(), &OPEN).agreed();
+    assert_eq!(ours.exp_stat_sn, theirs.next_stat_sn);
+}
+
 #[test]
 fn discovery_needs_no_target() {
     let discovery = LoginSettings { purpose: Purpose::Discovery(None), ..settings() };

@@ -31,11 +31,10 @@ pub(in super::super) struct Lost {
 }
 
 impl Session {
-    /// The lost connection whose place a new one can take (6.3.4): its CID, and the ExpStatSN that belongs into the first
+    /// The lost connections whose place a new one can take (6.3.4): the CID, and the ExpStatSN that belongs into the first
     /// Login Request (11.12.9). With ErrorRecoveryLevel 2 only.
-    #[must_use]
-    pub fn lost_connection(&self) -> Option<(Cid, StatSn)> {
-        self.lost.iter().find(|lost| !lost.is_asked).map(|lost| (lost.cid, lost.exp_stat_sn))
+    pub fn lost_connections(&self) -> impl Iterator<Item = (Cid, StatSn)> {
+        self.lost.iter().filter(|lost| !lost.is_asked).map(|lost| (lost.cid, lost.exp_stat_sn))
     }
 
     /// Keeps what a lost connection has left. It has been taken out of the list.

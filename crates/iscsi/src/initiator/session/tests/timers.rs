@@ -144,7 +144,7 @@ fn reinstated() -> World {
     world.take(TargetPdu::ScsiDataIn(taken), &segment(512));
     world.sent();
     world.session.connection_lost(world.id, Loss::Transport, &mut world.outbox);
-    let (cid, _) = world.session.lost_connection().expect("it is kept");
+    let (cid, _) = world.session.lost_connections().next().expect("it is kept");
     let login = LoggedIn {
         cid,
         parameters: ConnectionParameters::default(),
