@@ -30,7 +30,8 @@ fn positive(value: &Value) -> Result<f64> {
 
 #[test]
 fn the_path_to_a_disk_is_measured() -> Result<()> {
-    let lunette = Lunette::serve().luns(["mem:64M"]).start()?;
+    let narrow = "[limits]\nwindow_depth = 6\n";
+    let lunette = Lunette::serve().configuration(narrow).start()?;
     // A line of 50 MB/s and 10 ms.
     let (program, to) = (binary().display(), lunette.portal().to_string());
     let near = format!("{program} advise iscsi://$LUNETTE_PROXY/{TARGET_NAME}/0 --size 4K --depth 8 --json");
@@ -42,7 +43,8 @@ fn the_path_to_a_disk_is_measured() -> Result<()> {
     let told: Value = serde_json::from_str(told)?;
     let seen = &told["seen"];
     ensure!(seen["several_sessions_mb_per_s"].is_number(), "{told}");
-    ensure!(seen["negotiated"]["initial_r2t"] == false && told["settings"]["window"] == 8, "{told}");
+    ensure!(seen["negotiated"]["initial_r2t"] == false && told["settings"]["window"] == 6, "{told}");
+    ensure!(told["workload"]["depth"] == 8 && seen["negotiated"]["command_window"] == 6, "{told}");
     // Nothing is faster than its line, or sooner there, whatever the machine does; without the line it is much more.
     ensure!(positive(&told["path"]["down"]["line_mb_per_s"])? < 100.0, "{told}");
     ensure!(positive(&told["path"]["round_trip_ms"])? > 9.0, "{told}");

@@ -1,7 +1,6 @@
 //! What is told of a measurement: one object, which programs read.
 
 use std::fmt;
-use std::time::Duration;
 
 use lunette_initiator::{ConnectionInfo, Session, SessionParameters};
 use lunette_workload::{Arrivals, Pace};
@@ -102,6 +101,10 @@ pub struct Negotiated {
     /// None where nobody has looked.
     #[serde(default)]
     pub idle_round_trip_us: Option<f64>,
+    /// How many commands the target let be under way at once, before the workload (MaxCmdSN; RFC 7143, 4.2.2.1). None where nobody has
+    /// looked.
+    #[serde(default)]
+    pub command_window: Option<u32>,
 }
 
 /// What was made of a workload, or taken from a trace.
@@ -207,6 +210,9 @@ impl fmt::Display for Negotiated {
                 (true, true) => "both",
             },
         )?;
+        if let Some(commands) = self.command_window {
+            write!(f, ", {commands} commands at once")?;
+        }
         self.idle_round_trip_us.map_or(Ok(()), |us| write!(f, ", {us:.0} us there and back"))
     }
 }
@@ -229,6 +235,7 @@ impl Negotiated {
             data_digest: false,
             connections: 1,
             idle_round_trip_us: None,
+            command_window: None,
         }
     }
 }
@@ -251,14 +258,11 @@ impl Negotiated {
     /// What a session has agreed on. How long its commands take is not known.
     #[must_use]
     pub fn of_session(session: &Session) -> Self {
-        Self::of(&session.parameters(), &session.connections(), None)
+        Self::of(&session.parameters(), &session.connections())
     }
 
-    pub(crate) fn of(
-        session: &SessionParameters,
-        connections: &[ConnectionInfo],
-        idle_round_trip: Option<Duration>,
-    ) -> Self {
+    /// By what the keys say.
+    pub(crate) fn of(session: &SessionParameters, connections: &[ConnectionInfo]) -> Self {
         let connection = connections.first().map(|connection| connection.parameters).unwrap_or_default();
         Self {
             initial_r2t: session.initial_r2t,
@@ -273,7 +277,8 @@ impl Negotiated {
             header_digest: connection.digests.header,
             data_digest: connection.digests.data,
             connections: connections.len(),
-            idle_round_trip_us: idle_round_trip.map(|time| time.as_secs_f64() * 1e6),
+            idle_round_trip_us: None,
+            command_window: None,
         }
     }
 }
@@ -464,6 +469,7 @@ impl BenchResult {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::time::Duration;
 
     use lunette_block::{StoreSpec, Volume, VolumeSpec};
     use lunette_workload::{Range, Trace};

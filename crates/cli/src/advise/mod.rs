@@ -104,6 +104,8 @@ struct Workload {
     /// The mean of one command.
     size_bytes: u32,
     read_percent: u8,
+    /// How many commands it wants under way; `settings` has how many the target lets in.
+    depth: u32,
 }
 
 /// Keys of RFC 7143, chapter 13, and the commands under way.
@@ -155,13 +157,13 @@ fn give(options: &AdviseOptions) -> Result<(), Failure> {
     let over = options.url.as_ref().and_then(|url| bench::link_to(Some(url)));
     let measured = measure(options)?;
     let (paths, link) = described(options, measured.as_ref())?;
-    let window = options.window();
+    let depth = options.depth();
     let (settings, read_segment_bytes) = match &measured {
         Some(measured) => {
             let negotiated = &measured.negotiated;
-            (negotiated.settings(window), negotiated.max_recv_data_segment_length)
+            (negotiated.settings(depth), negotiated.max_recv_data_segment_length)
         }
-        None => options.settings.settings(window, options.connections),
+        None => options.settings.settings(depth, options.connections),
     };
     let sizes = options.sizes();
     let question = Question {
@@ -340,6 +342,7 @@ fn tell_all(
     measured: Option<(MeasuredPath, Option<String>)>,
     proof: Option<Vec<Proof>>,
 ) -> Told {
+    let granted = measured.as_ref().and_then(|(measured, _)| measured.negotiated.command_window);
     let [read, write] = &advice.alone;
     let changes: Vec<Change> = advice.steps.iter().map(|step| step.change).collect();
     let target = options.url.as_ref().map_or(TARGET.to_owned(), |url| url.target.to_string());
@@ -370,6 +373,7 @@ fn tell_all(
             // At most SIZE_BYTES_MAX.
             size_bytes: question.sizes.mean().round() as u32,
             read_percent: options.read_percent().get(),
+            depth: options.depth(),
         },
         settings: Keys::from(&question.settings),
         mb_per_s: advice.bytes_per_s / 1e6,
@@ -390,7 +394,7 @@ fn tell_all(
             })
             .collect(),
         connections_may_help: advice.connections_may_help,
-        commands: paste::commands(&changes, &target),
+        commands: paste::commands(&changes, &target, granted),
         not_modelled: not_modelled(link, question),
         proof,
     }

@@ -129,7 +129,7 @@ impl AdviseOptions {
         self.read.or(self.profile().map(|profile| profile.read)).unwrap_or(Percent::new(50))
     }
 
-    pub(super) fn window(&self) -> u32 {
+    pub(super) fn depth(&self) -> u32 {
         self.depth.or(self.profile().map(|profile| profile.depth)).unwrap_or(32)
     }
 }

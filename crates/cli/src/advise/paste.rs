@@ -35,8 +35,8 @@ pub(super) fn words(change: Change, settings: &Settings) -> String {
     }
 }
 
-/// The commands of each system that has some, for this target.
-pub(super) fn commands(changes: &[Change], target: &str) -> Vec<Commands> {
+/// The commands of each system that has some, for this target, which lets so many commands in where it was asked.
+pub(super) fn commands(changes: &[Change], target: &str, window: Option<u32>) -> Vec<Commands> {
     let gathered = |lines_of: &dyn Fn(Change) -> Vec<String>| {
         changes.iter().flat_map(|change| lines_of(*change)).collect::<Vec<_>>()
     };
@@ -45,7 +45,7 @@ pub(super) fn commands(changes: &[Change], target: &str) -> Vec<Commands> {
         ("Windows, PowerShell; then restart", windows_all(changes, target)),
         ("ESXi; then restart the host", gathered(&esxi)),
         ("Lunette as the initiator", gathered(&initiator)),
-        ("Lunette as the target, in its configuration", target_table(changes)),
+        ("Lunette as the target, in its configuration", target_table(changes, window)),
         ("A Linux host, at both ends", gathered(&tcp_buffers)),
     ];
     let told = all.into_iter().filter(|(_, lines)| !lines.is_empty());
@@ -246,16 +246,15 @@ fn initiator(change: Change) -> Vec<String> {
     }
 }
 
-/// What the target does not grant by default.
-fn target_table(changes: &[Change]) -> Vec<String> {
+/// What the target does not grant by default, and of commands under way what it does not grant.
+fn target_table(changes: &[Change], window: Option<u32>) -> Vec<String> {
     let granted = Limits::default();
+    let window = window.unwrap_or(granted.window_depth.into());
     let lines = changes.iter().filter_map(|change| match *change {
         Change::Unasked { first_burst_length } if first_burst_length > granted.first_burst_length_bytes => {
             Some(format!("first_burst_length_bytes = {first_burst_length}"))
         }
-        Change::Window(count) if count > granted.window_depth.into() => {
-            Some(format!("window_depth = {count}"))
-        }
+        Change::Window(count) if count > window => Some(format!("window_depth = {count}")),
         Change::Connections(count) if count > granted.max_connections => {
             Some(format!("max_connections = {count}"))
         }
@@ -297,7 +296,7 @@ mod tests {
     use super::*;
 
     fn text(changes: &[Change], system: &str) -> String {
-        let all = commands(changes, "TARGET");
+        let all = commands(changes, "TARGET", None);
         let found = all.iter().find(|commands| commands.system.starts_with(system));
         found.map(|commands| commands.lines.join("\n")).unwrap_or_default()
     }
@@ -373,7 +372,7 @@ mod tests {
 
     #[test]
     fn small_changes_need_few_commands_and_none_needs_none() {
-        assert!(commands(&[], "TARGET").is_empty());
+        assert!(commands(&[], "TARGET", None).is_empty());
         assert_eq!(text(&[Change::Window(1)], "Lunette as the target"), "");
         assert!(text(&[Change::Window(1)], "Linux").contains("cmds_max --value 128\n"));
         assert!(
@@ -382,7 +381,11 @@ mod tests {
         );
         assert!(text(&[Change::Window(1)], "ESXi").contains("iscsivmk_LunQDepth=128\n"));
         let short = [Change::Unasked { first_burst_length: 8192 }, Change::Burst(8192)];
-        assert!(!commands(&short, "TARGET").iter().any(|commands| commands.lines.join(" ").contains("8192")));
+        assert!(
+            !commands(&short, "TARGET", None)
+                .iter()
+                .any(|commands| commands.lines.join(" ").contains("8192"))
+        );
     }
     /// RFC 7143, 13.14: FirstBurstLength is not above MaxBurstLength, also where nothing but unasked data is advised.
     #[test]
@@ -397,7 +400,9 @@ mod tests {
             assert!(told.find(burst).unwrap() < told.find(first).unwrap(), "{told}");
         }
         let short = [Change::Unasked { first_burst_length: 262_144 }];
-        assert!(commands(&short, "TARGET").iter().all(|told| !told.lines.concat().contains("MaxBurst")));
+        assert!(
+            commands(&short, "TARGET", None).iter().all(|told| !told.lines.concat().contains("MaxBurst"))
+        );
         let mut settings = Settings {
             initial_r2t: true,
             immediate_data: true,

@@ -53,7 +53,7 @@ pub(super) fn text(told: &Told) -> String {
     } else {
         format!("the line is taken for the {} that {} got", line(&path.down, "MB/s"), told.line_from)
     };
-    let Workload { sizes, size_bytes, read_percent } = &told.workload;
+    let Workload { sizes, size_bytes, read_percent, depth } = &told.workload;
     let (sizes, mean) = if sizes.contains(',') {
         (format!("{sizes}, {size_bytes:.0} bytes on average"), " and on average")
     } else {
@@ -61,10 +61,15 @@ pub(super) fn text(told: &Told) -> String {
     };
     let _ = writeln!(
         text,
-        "workload: {sizes}, {read_percent} % reads, {} under way\n\n\
+        "workload: {sizes}, {read_percent} % reads, {} under way{}\n\n\
          {}{:.2} MB/s are to be expected, limited by {}; {line}.\n\
          Alone{mean}, a read takes {:.2} ms, and a write {:.2} ms with {} round trip{}.",
         told.settings.window,
+        if *depth > told.settings.window {
+            format!(" of {depth}: the target lets no more in")
+        } else {
+            String::new()
+        },
         at_most(told.is_upper_bound),
         told.mb_per_s,
         told.limit,

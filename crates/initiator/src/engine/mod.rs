@@ -355,6 +355,12 @@ impl Engine {
         self.session.parameters()
     }
 
+    /// How many commands more the target lets in now (RFC 7143, 4.2.2.1): where none is under way, its command window.
+    #[must_use]
+    pub const fn command_window(&self) -> u32 {
+        self.session.window()
+    }
+
     /// The names of the session (RFC 7143, 11.12.5, 11.12.6); the target's changes when the session is lost and had again.
     #[must_use]
     pub const fn session_identity(&self) -> (Isid, Tsih) {

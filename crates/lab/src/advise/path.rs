@@ -103,12 +103,13 @@ pub fn measure_path(
     let together = bench(&plan(load, times, SESSIONS), &Monitor::default()).ok();
     let together =
         together.filter(|carried| check(&carried.ending).is_ok()).map(|carried| carried.measured.bytes_per_s);
+    let window_bytes = bytes_of((negotiated.at_once(load.0), load.1));
     Ok(MeasuredPath {
         negotiated,
         alone_bytes_per_s: alone.measured.bytes_per_s,
         together_bytes_per_s: together,
         out_of_order: after.saturating_sub(before),
-        window_bytes: bytes_of(load),
+        window_bytes,
     })
 }
 

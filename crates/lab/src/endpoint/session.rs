@@ -69,6 +69,7 @@ pub(crate) struct Session {
     spare: Vec<Vec<u8>>,
     losses: u64,
     idle_round_trip: Duration,
+    command_window: u32,
 }
 
 impl Session {
@@ -85,6 +86,7 @@ impl Session {
             spare: Vec::new(),
             losses: 0,
             idle_round_trip: Duration::ZERO,
+            command_window: 0,
         };
         for &lun in disk.luns.iter().skip(1) {
             session.insist(lun, unit::test_unit_ready().cdb(), READY)?;
@@ -95,6 +97,7 @@ impl Session {
             took.extend(times.map(|times| times.done.saturating_sub(times.queued)));
         }
         session.idle_round_trip = usual(took).unwrap_or_default();
+        session.command_window = session.engine.command_window();
         Ok(session)
     }
 
@@ -307,7 +310,11 @@ impl Endpoint for Session {
 
     fn negotiated(&self) -> Option<Negotiated> {
         let connections = self.engine.connections();
-        Some(Negotiated::of(self.engine.parameters(), &connections, Some(self.idle_round_trip)))
+        Some(Negotiated {
+            idle_round_trip_us: Some(self.idle_round_trip.as_secs_f64() * 1e6),
+            command_window: Some(self.command_window),
+            ..Negotiated::of(self.engine.parameters(), &connections)
+        })
     }
 
     fn session_name(&self) -> Option<SessionName> {
