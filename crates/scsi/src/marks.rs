@@ -15,6 +15,9 @@ use crate::io::{BlockLengths, Io, IoError};
 /// Marked blocks of one unit: they are for tests and for RAID software that has lost a block, and few.
 pub(crate) const MARKS_MAX: usize = 1024;
 
+/// What as many are after they were marked in blocks of 4096 bytes, and the unit is served with blocks of 512.
+const RESTORED_MAX: usize = 8 * MARKS_MAX;
+
 /// How a marked block fails (SBC-3, COR_DIS and WR_UNCOR).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -68,24 +71,20 @@ pub(crate) struct Marks {
 const SAVED_BYTES: usize = 9;
 
 impl Marks {
-    /// From what was to be kept; `None` for anything else.
-    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Marks> {
-        let entries = bytes.chunks_exact(SAVED_BYTES);
-        let is_whole = entries.remainder().is_empty() && entries.len() <= MARKS_MAX;
+    /// From what was to be kept in blocks of the first length, for blocks of the second, and what is to be kept from now on; `None`
+    /// for anything that was never kept. Every block that has a byte of a marked one is marked.
+    pub(crate) fn restore(bytes: &[u8], (before, now): (u32, u32)) -> Option<(Marks, Vec<u8>)> {
         let mut blocks = BTreeMap::new();
-        for entry in entries {
-            let mark = match entry[SAVED_BYTES - 1] {
-                1 => Mark::Uncorrectable,
-                2 => Mark::ByClient,
-                _ => return None,
-            };
-            let lba = be64(entry, 0)?;
-            if blocks.last_key_value().is_some_and(|(&last, _)| last >= lba) {
-                return None;
+        for (lba, mark) in saved_marks(bytes)? {
+            let first = lba.checked_mul(before.into())?;
+            let end = first.checked_add(before.into())?.div_ceil(now.into());
+            for lba in first / u64::from(now)..end {
+                blocks.entry(lba).or_insert(Marked { mark, released: None });
             }
-            blocks.insert(lba, Marked { mark, released: None });
         }
-        is_whole.then(|| Marks { table: Mutex::new(Table { blocks, last: Release::default() }) })
+        let table = Table { blocks, last: Release::default() };
+        let kept = table.to_bytes();
+        Some((Marks { table: Mutex::new(table) }, kept))
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
@@ -170,6 +169,28 @@ impl Table {
     }
 }
 
+/// The inverse of [`Table::to_bytes`]; `None` for anything else.
+fn saved_marks(bytes: &[u8]) -> Option<Vec<(u64, Mark)>> {
+    let entries = bytes.chunks_exact(SAVED_BYTES);
+    if !entries.remainder().is_empty() || entries.len() > RESTORED_MAX {
+        return None;
+    }
+    let mut marks: Vec<(u64, Mark)> = Vec::new();
+    for entry in entries {
+        let mark = match entry[SAVED_BYTES - 1] {
+            1 => Mark::Uncorrectable,
+            2 => Mark::ByClient,
+            _ => return None,
+        };
+        let lba = be64(entry, 0)?;
+        if marks.last().is_some_and(|&(last, _)| last >= lba) {
+            return None;
+        }
+        marks.push((lba, mark));
+    }
+    Some(marks)
+}
+
 impl Mark {
     fn error(self, offset_bytes: u64) -> IoError {
         match self {
@@ -194,23 +215,41 @@ mod tests {
 
     #[test]
     fn marks_come_back_and_nothing_else_is_taken() {
+        let restore = |bytes: &[u8]| Marks::restore(bytes, (512, 512));
         let bytes = marks().lock().to_bytes();
-        let restored = Marks::from_bytes(&bytes).unwrap();
-        assert_eq!(restored.lock().to_bytes(), bytes);
+        let (restored, kept) = restore(&bytes).unwrap();
+        assert_eq!((restored.lock().to_bytes(), &kept), (bytes.clone(), &bytes));
         assert_eq!(restored.first(11..100), Some((11, Mark::Uncorrectable)));
         for length in (1..bytes.len()).filter(|length| !length.is_multiple_of(SAVED_BYTES)) {
-            assert!(Marks::from_bytes(&bytes[..length]).is_none(), "{length}");
+            assert!(restore(&bytes[..length]).is_none(), "{length}");
         }
         for (at, value) in [(8, 0), (8, 3), (7, 11), (7, 200)] {
             let mut changed = bytes.clone();
             changed[at] = value;
-            assert!(Marks::from_bytes(&changed).is_none(), "{at}");
+            assert!(restore(&changed).is_none(), "{at}");
         }
-        assert!(Marks::from_bytes(&[]).unwrap().is_empty());
+        assert!(restore(&[]).unwrap().0.is_empty());
         let many: Vec<u8> =
-            (0..=MARKS_MAX as u64).flat_map(|lba| [&lba.to_be_bytes()[..], &[1]].concat()).collect();
-        assert!(Marks::from_bytes(&many).is_none());
-        assert!(Marks::from_bytes(&many[SAVED_BYTES..]).is_some());
+            (0..=RESTORED_MAX as u64).flat_map(|lba| [&lba.to_be_bytes()[..], &[1]].concat()).collect();
+        assert!(restore(&many).is_none());
+        assert!(restore(&many[SAVED_BYTES..]).is_some());
+    }
+
+    /// No byte that could not be read can be read by serving the volume with blocks of another length.
+    #[test]
+    fn marks_cover_the_same_bytes_in_blocks_of_another_length() {
+        let lbas = |marks: &Marks| marks.lock().blocks.keys().copied().collect::<Vec<_>>();
+        let bytes = marks().lock().to_bytes();
+        let (long, kept) = Marks::restore(&bytes, (512, 4096)).unwrap();
+        assert_eq!(lbas(&long), [1, 2]);
+        assert_eq!(long.first(2..3), Some((2, Mark::ByClient)));
+        let (short, _) = Marks::restore(&kept, (4096, 512)).unwrap();
+        assert_eq!(lbas(&short), (8..24).collect::<Vec<_>>());
+        let full = Marks::default();
+        full.set(0..MARKS_MAX as u64, Mark::ByClient, drop).unwrap();
+        let (_, kept) = Marks::restore(&full.lock().to_bytes(), (4096, 512)).unwrap();
+        assert_eq!(lbas(&Marks::restore(&kept, (512, 512)).unwrap().0).len(), RESTORED_MAX);
+        assert!(Marks::restore(&[&[0xff; 8][..], &[1]].concat(), (4096, 512)).is_none(), "no such block");
     }
 
     #[test]

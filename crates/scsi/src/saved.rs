@@ -95,7 +95,7 @@ impl Section {
 }
 
 const VERSION: u16 = 1;
-/// Version, two reserved bytes, the unit's UUID.
+/// Version, the block length that sections count in (two bytes, zeros in what an earlier program has stored), the unit's UUID.
 const HEADER_BYTES: usize = 20;
 /// Which section, two reserved bytes, its length.
 const SECTION_HEADER_BYTES: usize = 8;
@@ -104,6 +104,7 @@ const SECTION_HEADER_BYTES: usize = 8;
 #[derive(Debug)]
 pub(crate) struct SavedState {
     owner: [u8; 16],
+    block_length_bytes: u32,
     is_kept: bool,
     /// Something was changed that no command sees stored any more.
     is_owed: AtomicBool,
@@ -112,17 +113,24 @@ pub(crate) struct SavedState {
 
 impl SavedState {
     /// Reads what was stored for the unit whose UUID is `owner`, but for its reservations: whether those are lost is seen
-    /// elsewhere.
+    /// elsewhere. Answers, too, the length of the blocks that it counts in, as far as that is known; what is stored next counts in
+    /// blocks of `block_length_bytes`, so whoever has a section that counts blocks sets it anew.
     ///
     /// # Errors
     /// [`SavedFault`]; a section that is not known counts as damage, because dropping it would lose what it keeps.
-    pub(crate) fn restore(owner: [u8; 16], saved: Saved<'_>) -> Result<SavedState, SavedFault> {
-        let sections = match saved {
-            Saved::Nowhere | Saved::Nothing => BTreeMap::new(),
+    pub(crate) fn restore(
+        owner: [u8; 16],
+        block_length_bytes: u32,
+        saved: Saved<'_>,
+    ) -> Result<(SavedState, Option<u32>), SavedFault> {
+        let (counted_in, sections) = match saved {
+            Saved::Nowhere | Saved::Nothing => (None, BTreeMap::new()),
             Saved::Parts { settings, .. } => parse(owner, settings)?,
         };
-        let is_kept = saved != Saved::Nowhere;
-        Ok(SavedState { owner, is_kept, is_owed: AtomicBool::new(false), sections: Mutex::new(sections) })
+        let (is_kept, is_owed) = (saved != Saved::Nowhere, AtomicBool::new(false));
+        let state =
+            SavedState { owner, block_length_bytes, is_kept, is_owed, sections: Mutex::new(sections) };
+        Ok((state, counted_in))
     }
 
     /// False: nothing outlives the process.
@@ -163,7 +171,7 @@ impl SavedState {
     pub(crate) fn image(&self) -> UnitState {
         let mut settings = Vec::new();
         settings.extend(VERSION.to_be_bytes());
-        settings.extend([0; 2]);
+        settings.extend((self.block_length_bytes as u16).to_be_bytes());
         settings.extend(self.owner);
         let mut reservations = Vec::new();
         for (&section, bytes) in self.lock().iter() {
@@ -180,7 +188,10 @@ impl SavedState {
     }
 }
 
-fn parse(owner: [u8; 16], bytes: &[u8]) -> Result<BTreeMap<u16, Vec<u8>>, SavedFault> {
+type Parsed = (Option<u32>, BTreeMap<u16, Vec<u8>>);
+
+/// The block length, where it was stored, and the sections.
+fn parse(owner: [u8; 16], bytes: &[u8]) -> Result<Parsed, SavedFault> {
     let version = be16(bytes, 0).ok_or(SavedFault::Damaged)?;
     if version != VERSION {
         return Err(SavedFault::Version(version));
@@ -189,6 +200,11 @@ fn parse(owner: [u8; 16], bytes: &[u8]) -> Result<BTreeMap<u16, Vec<u8>>, SavedF
     if header[4..] != owner {
         return Err(SavedFault::Owner);
     }
+    let counted_in = match be16(header, 2) {
+        Some(0) => None,
+        Some(length @ (512 | 4096)) => Some(u32::from(length)),
+        _ => return Err(SavedFault::Damaged),
+    };
     let mut sections = BTreeMap::new();
     while !rest.is_empty() {
         let (header, body) = rest.split_at_checked(SECTION_HEADER_BYTES).ok_or(SavedFault::Damaged)?;
@@ -202,7 +218,7 @@ fn parse(owner: [u8; 16], bytes: &[u8]) -> Result<BTreeMap<u16, Vec<u8>>, SavedF
         }
         rest = after;
     }
-    Ok(sections)
+    Ok((counted_in, sections))
 }
 
 #[cfg(test)]
@@ -211,8 +227,13 @@ mod tests {
 
     const OWNER: [u8; 16] = [7; 16];
 
+    fn restore(saved: Saved<'_>) -> (SavedState, Option<u32>) {
+        SavedState::restore(OWNER, 512, saved).unwrap()
+    }
+
     fn image() -> UnitState {
-        let state = SavedState::restore(OWNER, Saved::Nothing).unwrap();
+        let (state, counted_in) = restore(Saved::Nothing);
+        assert_eq!(counted_in, None);
         state.set_section(Section::Reservations, vec![1, 2, 3]);
         state.set_section(Section::Marks, vec![4, 5, 6]);
         state.image()
@@ -220,23 +241,28 @@ mod tests {
 
     #[test]
     fn what_was_stored_comes_back() {
-        let restored = SavedState::restore(OWNER, image().saved()).unwrap();
+        let image = image();
+        let (restored, counted_in) = restore(image.saved());
+        assert_eq!(counted_in, Some(512));
         assert_eq!(restored.section(Section::Marks), Some(vec![4, 5, 6]));
-        assert_eq!(restored.image(), UnitState { reservations: Vec::new(), ..image() });
+        assert_eq!(restored.image(), UnitState { reservations: Vec::new(), ..image.clone() });
         restored.set_section(Section::Reservations, vec![1, 2, 3]);
-        assert_eq!(restored.image(), image());
+        assert_eq!(restored.image(), image);
         restored.set_section(Section::Marks, Vec::new());
         assert_eq!(restored.section(Section::Marks), None);
         assert_eq!(restored.image().reservations, [1, 2, 3]);
         assert!(restored.is_kept());
-        assert!(!SavedState::restore(OWNER, Saved::Nowhere).unwrap().is_kept());
+        assert!(!restore(Saved::Nowhere).0.is_kept());
+        let mut earlier = image;
+        earlier.settings[2..4].fill(0);
+        assert_eq!(restore(earlier.saved()).1, None, "what an earlier program has stored");
     }
 
     #[test]
     fn damage_is_an_error() {
         let image = image().settings;
         let fault = |owner, settings: &[u8]| {
-            SavedState::restore(owner, Saved::Parts { settings, reservations: None }).unwrap_err()
+            SavedState::restore(owner, 512, Saved::Parts { settings, reservations: None }).unwrap_err()
         };
         for length in (0..image.len()).filter(|&length| length != HEADER_BYTES) {
             assert_eq!(fault(OWNER, &image[..length]), SavedFault::Damaged, "{length}");
@@ -247,6 +273,7 @@ mod tests {
             fault(OWNER, &changed)
         };
         assert_eq!(with(1, 2), SavedFault::Version(2));
+        assert_eq!(with(3, 8), SavedFault::Damaged, "a block length that no unit has");
         assert_eq!(with(HEADER_BYTES + 1, 99), SavedFault::Damaged, "a section that is not known");
         assert_eq!(with(HEADER_BYTES + 1, 1), SavedFault::Damaged, "reservations in the wrong part");
         assert_eq!(with(HEADER_BYTES + 7, 0), SavedFault::Damaged, "an empty section");

@@ -121,14 +121,18 @@ impl LogicalUnit {
                 Reservations::from_bytes(reservations).map_err(ConfigError::SavedState)?
             }
         };
-        let saved = SavedState::restore(config.identity.uuid, saved).map_err(ConfigError::SavedState)?;
+        let (saved, counted_in) = SavedState::restore(config.identity.uuid, config.block_length_bytes, saved)
+            .map_err(ConfigError::SavedState)?;
         // What is lost stays lost, whatever else is stored next.
         saved.set_section(Section::Reservations, reservations.to_bytes());
         let section = saved.section(Section::IdentifyingInformation).unwrap_or_default();
         commands::parse_identifying_information(&section)
             .ok_or(ConfigError::SavedState(SavedFault::Damaged))?;
         let section = saved.section(Section::Work);
-        let work = Work::restore(section.as_deref()).ok_or(ConfigError::SavedState(SavedFault::Damaged))?;
+        let counts_same = counted_in == Some(config.block_length_bytes);
+        let (work, section) = Work::restore(section.as_deref(), counts_same)
+            .ok_or(ConfigError::SavedState(SavedFault::Damaged))?;
+        saved.set_section(Section::Work, section);
         let access = AsymmetricAccess::from_bytes(&saved.section(Section::AccessStates).unwrap_or_default())
             .map_err(ConfigError::SavedState)?;
         let saved_modes = match saved.section(Section::ModePages) {
@@ -140,8 +144,10 @@ impl LogicalUnit {
         };
         let default = ModeValues::new(ModeFlags::new(config.write_cache));
         let modes = Modes { current: saved_modes.unwrap_or(default), saved: saved_modes };
-        let marks = Marks::from_bytes(&saved.section(Section::Marks).unwrap_or_default())
+        let lengths = (counted_in.unwrap_or(config.block_length_bytes), config.block_length_bytes);
+        let (marks, section) = Marks::restore(&saved.section(Section::Marks).unwrap_or_default(), lengths)
             .ok_or(ConfigError::SavedState(SavedFault::Damaged))?;
+        saved.set_section(Section::Marks, section);
         let watch = Watch::default();
         watch.note_marks(!marks.is_empty());
         let tasks = TaskSet::default();

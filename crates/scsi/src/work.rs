@@ -167,15 +167,21 @@ pub(crate) enum Kept {
 }
 
 impl Work {
-    /// The work that was left when the unit was last served; `None` where the bytes cannot be that.
-    pub(crate) fn restore(section: Option<&[u8]>) -> Option<Work> {
-        let job = match section {
+    /// The work that was left when the unit was last served, and what is to be saved of it from now on; `None` where the bytes
+    /// cannot be that. `counts_same`: it counts in blocks of the length that the unit has now.
+    pub(crate) fn restore(section: Option<&[u8]>, counts_same: bool) -> Option<(Work, Vec<u8>)> {
+        let mut job = match section {
             Some(bytes) => Some(saved::job(bytes)?),
             None => None,
         };
+        if let Some(job) = job.as_mut().filter(|_| !counts_same) {
+            // What was done lies elsewhere, and may be less: all of this pass is done again.
+            job.position = 0;
+        }
+        let kept = job.as_ref().map_or(Vec::new(), Job::section);
         let occupation = job.as_ref().map_or(Occupation::None, Occupation::of);
         let running = job.map(|job| Running::new(job, None, Stage::Piece { blocks: 0 }));
-        Some(Work { occupation: AtomicU8::new(occupation as u8), running: Mutex::new(running) })
+        Some((Work { occupation: AtomicU8::new(occupation as u8), running: Mutex::new(running) }, kept))
     }
 
     pub(crate) fn occupation(&self) -> Occupation {

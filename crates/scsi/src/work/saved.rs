@@ -1,4 +1,4 @@
-//! Work as the unit's saved state keeps it.
+//! Work as the unit's saved state keeps it; that keeps the length of the blocks that the position counts, too.
 
 use super::{Job, Method, Purpose};
 use crate::bytes::{be16, be64};

@@ -31,7 +31,7 @@ fn finish(work: &Work) -> (Vec<Vec<u8>>, Vec<Io>) {
 #[test]
 fn every_block_gets_the_pattern_from_its_start() {
     for (invert, first) in [(false, 0xa5), (true, 0x5a)] {
-        let work = Work::restore(None).unwrap();
+        let work = Work::restore(None, true).unwrap().0;
         assert!(work.next(MEDIUM).is_none());
         assert!(work.arm(SANITIZE, overwrite(2, invert)).is_some());
         assert!(work.next(MEDIUM).is_none(), "not before it is sure to outlive a crash");
@@ -46,7 +46,7 @@ fn every_block_gets_the_pattern_from_its_start() {
 
 #[test]
 fn progress_grows_and_never_says_all() {
-    let work = Work::restore(None).unwrap();
+    let work = Work::restore(None, true).unwrap().0;
     work.arm(SANITIZE, overwrite(3, true));
     work.launch();
     let mut last = 0;
@@ -64,7 +64,7 @@ fn progress_grows_and_never_says_all() {
 #[test]
 fn it_goes_on_after_a_restart_at_any_moment() {
     for stop_after in 0..12 {
-        let work = Work::restore(None).unwrap();
+        let work = Work::restore(None, true).unwrap().0;
         let mut saved = work.arm(SANITIZE, overwrite(2, true)).unwrap();
         work.launch();
         for _ in 0..stop_after {
@@ -76,7 +76,7 @@ fn it_goes_on_after_a_restart_at_any_moment() {
             }
         }
         let section = (!saved.is_empty()).then_some(&saved[..]);
-        let after = Work::restore(section).unwrap();
+        let after = Work::restore(section, true).unwrap().0;
         assert_eq!(after.is_going_on(), section.is_some());
         let (disk, _) = finish(&after);
         assert!(section.is_none() || disk.iter().all(|block| block[0] == 0x5a), "{stop_after}");
@@ -88,7 +88,7 @@ fn a_failure_stays_until_it_is_taken_away() {
     for (unrestricted_exit, occupation) in
         [(false, Occupation::SanitizeFailed), (true, Occupation::SanitizeFailedUnrestricted)]
     {
-        let work = Work::restore(None).unwrap();
+        let work = Work::restore(None, true).unwrap().0;
         work.arm(Purpose::Sanitize { unrestricted_exit }, Method::Erase);
         work.launch();
         assert!(work.next(MEDIUM).is_some());
@@ -97,7 +97,7 @@ fn a_failure_stays_until_it_is_taken_away() {
         assert_eq!(work.next(MEDIUM), Some(Io::SaveState));
         assert_eq!(work.done(MEDIUM, Ok(())), Kept::Same);
         assert_eq!(work.next(MEDIUM), None);
-        let after = Work::restore(Some(&saved)).unwrap();
+        let after = Work::restore(Some(&saved), true).unwrap().0;
         assert_eq!((after.occupation(), after.next(MEDIUM)), (occupation, None));
         assert_eq!(
             after.sense(MEDIUM),
@@ -111,7 +111,7 @@ fn a_failure_stays_until_it_is_taken_away() {
 /// The driver had an operation of what failed before.
 #[test]
 fn what_ends_late_is_not_taken_for_other_work() {
-    let work = Work::restore(None).unwrap();
+    let work = Work::restore(None, true).unwrap().0;
     work.arm(SANITIZE, Method::Erase);
     work.launch();
     assert!(work.next(MEDIUM).is_some());
@@ -127,7 +127,7 @@ fn what_ends_late_is_not_taken_for_other_work() {
 
 #[test]
 fn a_try_that_does_not_begin_frees_nothing() {
-    let work = Work::restore(None).unwrap();
+    let work = Work::restore(None, true).unwrap().0;
     let withdrawn = || {
         let mut section = None;
         work.withdraw(|bytes| section = Some(bytes));
@@ -151,7 +151,7 @@ fn a_try_that_does_not_begin_frees_nothing() {
 
 #[test]
 fn a_medium_that_changes_its_size_is_treated_to_its_end() {
-    let work = Work::restore(None).unwrap();
+    let work = Work::restore(None, true).unwrap().0;
     work.arm(Purpose::Format, overwrite(1, false));
     work.launch();
     assert!(work.next(MEDIUM).is_some());

@@ -44,7 +44,11 @@ fn kept_out() -> Vec<[u8; 16]> {
 }
 
 fn on_kept_state(saved: Saved<'_>) -> Host {
-    let unit = Arc::new(LogicalUnit::new(config(), saved).expect("a possible unit"));
+    on_kept_state_of(config(), saved)
+}
+
+fn on_kept_state_of(config: LogicalUnitConfig, saved: Saved<'_>) -> Host {
+    let unit = Arc::new(LogicalUnit::new(config, saved).expect("a possible unit"));
     let units = [(Lun::from_number(0), unit)];
     Host::on(Arc::new(Device::new("iqn.2026-11.io.lunette:t", [1], units).expect("a possible device")))
 }
@@ -248,6 +252,28 @@ fn it_goes_on_after_a_restart() {
     let (_, unit) = after.nexus.device().units().next().expect("a unit");
     let state = unit.state();
     assert_eq!(on_kept_state(state.saved()).code(&[0]), GOOD);
+}
+
+/// What was done is known in blocks: of another length they are elsewhere, and of an unknown length anywhere.
+#[test]
+fn it_begins_its_pass_again_where_blocks_have_another_length() {
+    let longer = LogicalUnitConfig { block_length_bytes: 4096, blocks: BLOCKS / 8, ..config() };
+    for (config, is_known) in [(longer, true), (config(), false)] {
+        let mut host = on_kept_state(Saved::Nothing);
+        overwrite(IMMEDIATE, &mut host, &[1, 0, 0, 1, 0x33]);
+        let mut kept = state(&host);
+        // The position is stored after each GiB; this disk is smaller.
+        let position = 32..40;
+        kept.settings[position.clone()].copy_from_slice(&256u64.to_be_bytes());
+        if !is_known {
+            kept.settings[2..4].fill(0);
+        }
+        let mut after = on_kept_state_of(config, kept.saved());
+        assert_eq!(state(&after).settings[position], [0; 8], "and is stored so");
+        while after.work() {}
+        assert_eq!(after.code(&[0]), GOOD);
+        assert!(after.disk.bytes.iter().all(|&byte| byte == 0x33), "{is_known}");
+    }
 }
 
 fn state(host: &Host) -> UnitState {

@@ -171,6 +171,20 @@ fn marks_are_there_after_a_restart() {
     assert!(LogicalUnit::new(config(), damaged.saved()).is_err());
 }
 
+#[test]
+fn marks_are_there_in_blocks_of_another_length() {
+    let mut before = host();
+    before.good(&write_long(WR_UNCOR | COR_DIS, 10, 0), &[]);
+    let longer = LogicalUnitConfig { block_length_bytes: 4096, blocks: BLOCKS / 8, ..config() };
+    let mut host = host_of(longer, state(&before).saved());
+    assert_eq!(host.code(&cdb10(0x28, 0, 0, 1)), GOOD);
+    assert_eq!(host.code(&cdb10(0x28, 0, 1, 1)), MARKED_BAD);
+    let mut after = host_of(config(), state(&host).saved());
+    assert_eq!(read_all(&mut after), (MARKED_BAD, 8));
+    assert_eq!(after.code(&cdb10(0x28, 0, 15, 1)), MARKED_BAD);
+    assert_eq!(after.code(&cdb10(0x28, 0, 16, 1)), GOOD);
+}
+
 /// PBLOCK marks, writes and reads the whole physical block, of which the medium may end before the end.
 #[test]
 fn physical_blocks() {
