@@ -7,6 +7,7 @@ use lunette_scsi::{Event, Io, LogicalUnitConfig, Lun, Next, ProtectionType, Stat
 use crate::copying::{COPY, OTHER_NAA, blocks, both, cdb, host_with, lid1};
 use crate::host::*;
 use crate::read_modify_write::compare_and_write;
+use crate::tokens;
 
 pub(crate) const WCE: u8 = 0x04;
 
@@ -73,6 +74,7 @@ fn a_write_that_lands_after_the_flush_is_flushed_before_it_is_answered() {
     unmap_cdb[8] = unmap.len() as u8;
     let mut write_atomic = padded(&[0x9c]);
     write_atomic[13] = 8;
+    let zeros = tokens::write_list(&tokens::zero_token(), 0, 0, &[(0, 8)]);
     let commands = [
         (cdb10(0x2a, 0, 0, 8), vec![1; 8 * BLOCK]),
         (write_atomic, vec![1; 8 * BLOCK]),
@@ -81,6 +83,7 @@ fn a_write_that_lands_after_the_flush_is_flushed_before_it_is_answered() {
         (cdb10(0x41, 0, 0, 8), vec![1; BLOCK]),
         (cdb10(0x41, 0, 0, 8), vec![0; BLOCK]),
         (unmap_cdb, unmap),
+        (tokens::cdb(0x83, 0x11, 7, zeros.len()), zeros),
     ];
     for protection in [None, Some(ProtectionType::Type1)] {
         for (cdb, data_out) in &commands {

@@ -89,7 +89,7 @@ impl World {
     }
 }
 
-fn cdb(opcode: u8, action: u8, list: u32, length: usize) -> [u8; 16] {
+pub(crate) fn cdb(opcode: u8, action: u8, list: u32, length: usize) -> [u8; 16] {
     let mut cdb = padded(&[opcode, action]);
     let at = if opcode == 0x83 { 6 } else { 2 };
     cdb[at..at + 4].copy_from_slice(&list.to_be_bytes());
@@ -115,7 +115,7 @@ fn populate_list(timeout_s: u32, kind: Option<u32>, ranges: &[(u64, u32)]) -> Ve
     [list, ranges].concat()
 }
 
-fn write_list(token: &[u8], flags: u8, offset: u64, ranges: &[(u64, u32)]) -> Vec<u8> {
+pub(crate) fn write_list(token: &[u8], flags: u8, offset: u64, ranges: &[(u64, u32)]) -> Vec<u8> {
     let ranges = range_list(ranges);
     let mut list = vec![0; 536];
     list[..2].copy_from_slice(&(534 + ranges.len() as u16).to_be_bytes());
@@ -139,7 +139,7 @@ fn token(host: &mut Host, ranges: &[(u64, u32)]) -> Vec<u8> {
     data[38..].to_vec()
 }
 
-fn zero_token() -> [u8; 512] {
+pub(crate) fn zero_token() -> [u8; 512] {
     let mut token = [0; 512];
     token[..4].copy_from_slice(&0xffff_0001u32.to_be_bytes());
     token[6..8].copy_from_slice(&0x01f8u16.to_be_bytes());

@@ -218,7 +218,7 @@ pub(crate) struct Zeroing {
     running: Running,
     ranges: Vec<Blocks>,
     next: usize,
-    /// The WRITE SAME that does the work on a range.
+    /// The WRITE SAME that does the work on a range, or the flush behind it.
     write: Option<State>,
 }
 
@@ -245,7 +245,8 @@ impl Zeroing {
     /// A WRITE SAME of zeros does the work on a range; when it is over the next one begins.
     fn continue_with(mut self, context: &Context<'_>, progress: Progress) -> Progress {
         match progress {
-            Ok((write @ (State::WriteSame(_) | State::Protected(_)), step)) => {
+            // Whatever it asks for is a part of it: behind the zeros, a flush where there is no write cache any more.
+            Ok((write, step @ Step::Io(_))) => {
                 self.write = Some(write);
                 Ok((State::WriteUsingToken(WriteUsingToken::Zeroing(Box::new(self))), step))
             }
