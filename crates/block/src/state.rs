@@ -70,6 +70,17 @@ pub enum StateError {
     },
 }
 
+/// Why a content was not stored.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplaceError {
+    /// The file was not reached: it has what it had.
+    #[error("{0}")]
+    Unchanged(io::Error),
+    /// The file has the old content or the new one, and may have the other one after a crash.
+    #[error("{0}")]
+    InDoubt(io::Error),
+}
+
 /// What a state file keeps.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StateContent {
@@ -168,25 +179,29 @@ impl StateFile {
     /// there, never a part of one. Not to be called twice at a time.
     ///
     /// # Errors
-    /// What the kernel said, or that both parts are more than [`STATE_BYTES_MAX`].
-    pub fn replace(&self, essential: &[u8], replaceable: &[u8]) -> io::Result<()> {
+    /// What the kernel said, or that both parts are more than [`STATE_BYTES_MAX`]; and whether the old content is there for sure.
+    pub fn replace(&self, essential: &[u8], replaceable: &[u8]) -> Result<(), ReplaceError> {
         self.replace_by(&mut Kernel, (essential, replaceable))
     }
 
     /// The new content is stable before it takes the place of the old one, and its name is before anybody is told.
-    fn replace_by(&self, steps: &mut impl Steps, parts: (&[u8], &[u8])) -> io::Result<()> {
+    fn replace_by(&self, steps: &mut impl Steps, parts: (&[u8], &[u8])) -> Result<(), ReplaceError> {
         if parts.0.len() + parts.1.len() > STATE_BYTES_MAX {
-            return Err(io::Error::new(io::ErrorKind::FileTooLarge, "the state is too long"));
+            let error = io::Error::new(io::ErrorKind::FileTooLarge, "the state is too long");
+            return Err(ReplaceError::Unchanged(error));
         }
         let mut temporary = OsString::from(&self.path);
         temporary.push(".new");
         let temporary = PathBuf::from(temporary);
-        let written = write(steps, &temporary, parts).and_then(|()| steps.rename(&temporary, &self.path));
-        if written.is_err() {
+        let written = write(steps, &temporary, parts).map_err(ReplaceError::Unchanged);
+        // A file system on a network may have renamed what it tells an error of.
+        let renamed =
+            written.and_then(|()| steps.rename(&temporary, &self.path).map_err(ReplaceError::InDoubt));
+        if renamed.is_err() {
             let _ = fs::remove_file(&temporary);
         }
-        written?;
-        steps.sync_directory_of(&self.path)
+        renamed?;
+        steps.sync_directory_of(&self.path).map_err(ReplaceError::InDoubt)
     }
 }
 

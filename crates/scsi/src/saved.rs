@@ -108,8 +108,28 @@ pub(crate) struct SavedState {
     is_kept: bool,
     /// Something was changed that no command sees stored any more.
     is_owed: AtomicBool,
-    sections: Mutex<BTreeMap<u16, Vec<u8>>>,
+    kept: Mutex<Kept>,
 }
+
+#[derive(Debug)]
+struct Kept {
+    sections: BTreeMap<u16, Vec<u8>>,
+    images: Images,
+}
+
+/// The images of a state that were taken to be stored, by their numbers.
+#[derive(Clone, Copy, Debug, Default)]
+struct Images {
+    taken: u64,
+    /// The newest that is stored, or may be.
+    stored: u64,
+    /// The same, when the last was taken.
+    stored_before: u64,
+}
+
+/// How many images were taken, at some moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Taken(u64);
 
 impl SavedState {
     /// Reads what was stored for the unit whose UUID is `owner`, but for its reservations: whether those are lost is seen
@@ -128,8 +148,8 @@ impl SavedState {
             Saved::Parts { settings, .. } => parse(owner, settings)?,
         };
         let (is_kept, is_owed) = (saved != Saved::Nowhere, AtomicBool::new(false));
-        let state =
-            SavedState { owner, block_length_bytes, is_kept, is_owed, sections: Mutex::new(sections) };
+        let kept = Mutex::new(Kept { sections, images: Images::default() });
+        let state = SavedState { owner, block_length_bytes, is_kept, is_owed, kept };
         Ok((state, counted_in))
     }
 
@@ -148,18 +168,18 @@ impl SavedState {
         self.is_owed.swap(false, Ordering::AcqRel)
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u16, Vec<u8>>> {
-        self.sections.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn section(&self, section: Section) -> Option<Vec<u8>> {
-        self.lock().get(&(section as u16)).cloned()
+        self.lock().sections.get(&(section as u16)).cloned()
     }
 
     /// What is to be stored of a section from now on; nothing for no bytes. It is stable when an `Io::SaveState` that is
     /// asked for afterwards has ended well.
     pub(crate) fn set_section(&self, section: Section, bytes: Vec<u8>) {
-        let mut sections = self.lock();
+        let sections = &mut self.lock().sections;
         if bytes.is_empty() {
             sections.remove(&(section as u16));
         } else {
@@ -167,14 +187,33 @@ impl SavedState {
         }
     }
 
+    /// The images that were taken by now.
+    pub(crate) fn taken(&self) -> Taken {
+        Taken(self.lock().images.taken)
+    }
+
+    /// The image that was taken last was not stored, for sure.
+    pub(crate) fn note_stands(&self) {
+        let images = &mut self.lock().images;
+        images.stored = images.stored_before;
+    }
+
+    /// False: no image that was taken after those is stored, for sure.
+    pub(crate) fn may_be_stored_since(&self, taken: Taken) -> bool {
+        self.lock().images.stored > taken.0
+    }
+
     /// Both parts, of one moment.
     pub(crate) fn image(&self) -> UnitState {
+        let kept = &mut *self.lock();
+        let images = &mut kept.images;
+        *images = Images { taken: images.taken + 1, stored: images.taken + 1, stored_before: images.stored };
         let mut settings = Vec::new();
         settings.extend(VERSION.to_be_bytes());
         settings.extend((self.block_length_bytes as u16).to_be_bytes());
         settings.extend(self.owner);
         let mut reservations = Vec::new();
-        for (&section, bytes) in self.lock().iter() {
+        for (&section, bytes) in &kept.sections {
             if section == Section::Reservations as u16 {
                 reservations.clone_from(bytes);
                 continue;
@@ -256,6 +295,22 @@ mod tests {
         let mut earlier = image;
         earlier.settings[2..4].fill(0);
         assert_eq!(restore(earlier.saved()).1, None, "what an earlier program has stored");
+    }
+
+    #[test]
+    fn images_that_were_surely_not_stored_are_told_from_all_others() {
+        let (state, _) = restore(Saved::Nothing);
+        let first = state.taken();
+        state.image();
+        let second = state.taken();
+        assert!(state.may_be_stored_since(first) && !state.may_be_stored_since(second));
+        state.note_stands();
+        assert!(!state.may_be_stored_since(first));
+        state.image();
+        state.image();
+        state.note_stands();
+        assert!(state.may_be_stored_since(second), "the one before the last may be");
+        assert!(!state.may_be_stored_since(state.taken()));
     }
 
     #[test]

@@ -194,10 +194,16 @@ impl LogicalUnit {
         &self.watch
     }
 
-    /// All that is to be kept over a restart, for the driver to store on [`crate::Io::SaveState`]. A later call never
-    /// returns an older state.
+    /// All that is to be kept over a restart, for the driver to store on [`crate::Io::SaveState`], one at a time. A later
+    /// call never returns an older state.
     pub fn state(&self) -> UnitState {
         self.saved.image()
+    }
+
+    /// What [`Self::state`] returned last was not stored, for sure: a restart finds what one did before. To be called before a
+    /// command or work is told that it failed, and not where that is in doubt.
+    pub fn note_stored_state_stands(&self) {
+        self.saved.note_stands();
     }
 
     /// The state could not be stored, and no command is told: it is work from now on to store it

@@ -226,10 +226,12 @@ impl Work {
 
     /// What was armed does not begin. If it was to make good what had failed, that is there again; otherwise the medium
     /// stays closed until the saved state surely has nothing of it: the work must not begin after a restart either.
-    /// `keep` is told what is to be saved.
-    pub(crate) fn withdraw(&self, keep: impl FnOnce(Vec<u8>)) {
-        let mut running = self.lock();
-        let Some(running) = running.as_mut().filter(|running| running.stage == Stage::Armed) else { return };
+    /// `keep` is told what is to be saved, and answers whether the saved state may have the work. True: the medium is open.
+    pub(crate) fn withdraw(&self, keep: impl FnOnce(Vec<u8>) -> bool) -> bool {
+        let mut slot = self.lock();
+        let Some(running) = slot.as_mut().filter(|running| running.stage == Stage::Armed) else {
+            return false;
+        };
         match running.before.take() {
             Some(failed) => running.job = failed,
             None => running.job.pass = running.job.passes(),
@@ -237,7 +239,13 @@ impl Work {
         running.stage = Stage::Save;
         self.occupy(Occupation::of(&running.job));
         // Under the lock: the driver must not save before.
-        keep(running.job.section());
+        let may_be_saved = keep(running.job.section());
+        let is_open = !may_be_saved && running.job.is_over();
+        if is_open {
+            *slot = None;
+            self.occupy(Occupation::None);
+        }
+        is_open
     }
 
     /// Forgets what has failed. The saved state has nothing of it any more.

@@ -9,7 +9,7 @@ use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::{io, thread};
 
-use lunette_block::StateFile;
+use lunette_block::{ReplaceError, StateFile};
 use lunette_iscsi::session::TaskId;
 use lunette_scsi::LogicalUnit;
 use tracing::error;
@@ -97,8 +97,11 @@ impl Saver {
     fn run(&self, key: usize, file: &StateFile) {
         while let Some(served) = self.take(key) {
             // All that asked before the state is taken are served by one write. Who panics still owes them an answer.
-            let stored = panic::catch_unwind(AssertUnwindSafe(|| store(&served, file)))
-                .unwrap_or_else(|_| Err(io::Error::other("storing it panicked; this is a defect")));
+            let stored =
+                panic::catch_unwind(AssertUnwindSafe(|| store(&served, file))).unwrap_or_else(|_| {
+                    let error = io::Error::other("storing it panicked; this is a defect");
+                    Err(ReplaceError::InDoubt(error))
+                });
             if let Err(error) = &stored {
                 error!(path = %file.path().display(), %error, "the state of a logical unit cannot be stored");
             }
@@ -119,8 +122,12 @@ impl Saver {
 }
 
 /// Stores the state of the one unit that all of `served` are about.
-fn store(served: &[Save], file: &StateFile) -> io::Result<()> {
+fn store(served: &[Save], file: &StateFile) -> Result<(), ReplaceError> {
     let Some(save) = served.first() else { return Ok(()) };
     let state = save.unit.state();
-    file.replace(&state.settings, &state.reservations)
+    let stored = file.replace(&state.settings, &state.reservations);
+    if let Err(ReplaceError::Unchanged(_)) = stored {
+        save.unit.note_stored_state_stands();
+    }
+    stored
 }

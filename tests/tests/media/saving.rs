@@ -134,6 +134,25 @@ fn an_erasure_that_is_given_up_before_it_begins_closes_nothing_and_erases_nothin
     }
 }
 
+/// A SANITIZE that could not be begun for want of a place for its note (SBC-3).
+#[test]
+fn an_erasure_whose_note_was_surely_not_stored_closes_nothing() {
+    let place = Place::new();
+    let target = InProcess::start(&[&place.flag()]);
+    let mut asker = session(&target, 1);
+    write_something(&mut asker);
+    // A directory, which nobody takes away, is no file to write.
+    fs::create_dir(place.written_first()).expect("a directory");
+    for immediate in [false, true] {
+        assert_eq!(code(&run(&mut asker, &erase(immediate), 0)), (4, 0x44, 0));
+        assert_eq!(read_something(&mut asker), vec![7; 4096], "nothing is closed, and nothing erased");
+    }
+    fs::remove_dir(place.written_first()).expect("it is empty");
+    drop(target);
+    let target = InProcess::start(&[&place.flag()]);
+    assert_eq!(read_something(&mut session(&target, 1)), vec![7; 4096]);
+}
+
 /// MODE SELECT with SP, whose values are in effect from then on.
 #[test]
 fn a_change_is_stored_although_its_command_was_aborted() {

@@ -5,7 +5,7 @@
 use super::{Context, Progress, State, Step, good};
 use crate::bytes::{Cdb, be16, cdb16};
 use crate::io::{Direction, Io};
-use crate::saved::Section;
+use crate::saved::{Section, Taken};
 use crate::sense::{AdditionalSense, SenseData, SenseKey};
 use crate::task::Event;
 use crate::unit::LogicalUnit;
@@ -79,7 +79,8 @@ pub(crate) struct Begin {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waiting {
     List,
-    Saved,
+    /// The work is in no state that was taken by then.
+    Saved(Taken),
     Work,
 }
 
@@ -94,8 +95,9 @@ impl Begin {
         if !unit.saved().is_kept() {
             return Ok(self.launch(unit));
         }
+        let taken = unit.saved().taken();
         unit.saved().set_section(Section::Work, section);
-        Ok((State::Begin(Begin { waiting: Waiting::Saved, ..self }), Step::Io(Io::SaveState)))
+        Ok((State::Begin(Begin { waiting: Waiting::Saved(taken), ..self }), Step::Io(Io::SaveState)))
     }
 
     fn launch(self, unit: &LogicalUnit) -> (State, Step) {
@@ -108,8 +110,8 @@ impl Begin {
 
     /// The command ends here. Work that goes on does so without it, and work that it has not begun does not begin.
     pub(super) fn abandon(self, unit: &LogicalUnit) {
-        if self.waiting == Waiting::Saved {
-            withdraw(unit);
+        if let Waiting::Saved(taken) = self.waiting {
+            withdraw(unit, taken);
         }
     }
 
@@ -120,10 +122,10 @@ impl Begin {
                 let method = overwrite_method(unit, event.data_out(u32::MAX)?)?;
                 self.with(context, method)
             }
-            Waiting::Saved => match event.io(Direction::Write, unit) {
+            Waiting::Saved(taken) => match event.io(Direction::Write, unit) {
                 Ok(_) => Ok(self.launch(unit)),
                 Err(sense) => {
-                    withdraw(unit);
+                    withdraw(unit, taken);
                     Err(sense)
                 }
             },
@@ -140,8 +142,17 @@ impl Begin {
     }
 }
 
-fn withdraw(unit: &LogicalUnit) {
-    unit.work().withdraw(|section| unit.saved().set_section(Section::Work, section));
+/// What was taken on after those states does not begin.
+fn withdraw(unit: &LogicalUnit, taken: Taken) {
+    let saved = unit.saved();
+    let is_free = unit.work().withdraw(|section| {
+        saved.set_section(Section::Work, section);
+        // No state that is taken from now on has it.
+        saved.may_be_stored_since(taken)
+    });
+    if is_free {
+        saved.owe();
+    }
 }
 
 fn failure(purpose: Purpose) -> SenseData {

@@ -130,7 +130,10 @@ fn a_try_that_does_not_begin_frees_nothing() {
     let work = Work::restore(None, true).unwrap().0;
     let withdrawn = || {
         let mut section = None;
-        work.withdraw(|bytes| section = Some(bytes));
+        work.withdraw(|bytes| {
+            section = Some(bytes);
+            true
+        });
         section
     };
     work.arm(SANITIZE, Method::Erase);

@@ -319,6 +319,35 @@ fn what_cannot_be_saved_is_not_begun_and_does_not_begin_later() {
     assert!(!host.work());
 }
 
+/// As the driver tells it, before the command hears of the failure.
+#[test]
+fn what_is_surely_not_saved_closes_nothing() {
+    for cdb in [sanitize(2, 0), sanitize(2 | IMMEDIATE, 0), padded(&[0x04])] {
+        for other_is_stored in [false, true] {
+            let mut host = on_kept_state(Saved::Nothing);
+            let unit = Arc::clone(host.nexus.device().unit(host.lun).expect("a unit"));
+            let before = unit.state();
+            let (mut task, next) = Task::start(&host.nexus, host.lun, &cdb);
+            assert_eq!(next, Next::Io(Io::SaveState));
+            if other_is_stored {
+                // For another command, with all that there is.
+                unit.state();
+            }
+            unit.state();
+            unit.note_stored_state_stands();
+            let failed = Event::Io { result: Err(IoError::Hardware), data_out: &[], medium: &[] };
+            assert!(matches!(task.resume(&host.nexus, failed), Next::Done(done) if done.sense.is_some()));
+            assert_eq!(unit.state(), before);
+            let is_closed = [IN_PROGRESS, FORMATTING].contains(&host.code(&[0]));
+            assert_eq!(is_closed, other_is_stored, "{cdb:02x?}");
+            assert!(host.work());
+            assert_eq!(host.log(), [Io::SaveState], "it is owed in either case");
+            assert_eq!(host.code(&[0]), GOOD);
+            assert!(!host.work());
+        }
+    }
+}
+
 #[test]
 fn an_abort_before_it_is_saved_leaves_nothing_of_it() {
     for cdb in [sanitize(2, 0), sanitize(2 | IMMEDIATE, 0), padded(&[0x04])] {

@@ -276,6 +276,10 @@ impl Host {
                     }
                     let whole_work = io == Io::Work { until_over: true };
                     while whole_work && self.work() {}
+                    if io == Io::SaveState {
+                        let unit = self.nexus.device().unit(self.lun).expect("a unit");
+                        unit.state();
+                    }
                     let result = self.disk.run(io, &buffer, &mut medium);
                     task.resume(&self.nexus, Event::Io { result, data_out: &buffer, medium: &medium })
                 }
