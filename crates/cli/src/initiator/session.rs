@@ -138,6 +138,8 @@ struct SessionPort {
     began: Instant,
     polled_at: Instant,
     up_since: Instant,
+    /// Why the last try to have the session again has failed, where there is none yet.
+    refusal: Option<String>,
 }
 
 impl Port for SessionPort {
@@ -307,6 +309,7 @@ impl SessionPort {
             began,
             polled_at,
             up_since,
+            refusal: None,
         })
     }
 
@@ -346,9 +349,15 @@ impl SessionPort {
                     }
                     say(&format!("lunette: the session was lost: {reason}; logging in again"));
                 }
+                // The next tries may say the same for two minutes.
+                EngineEvent::TryFailed { reason } if self.refusal.as_ref() != Some(&reason) => {
+                    say(&format!("lunette: not yet: {reason}"));
+                    self.refusal = Some(reason);
+                }
                 EngineEvent::Over { reason } => self.over = Some(reason),
                 EngineEvent::Reconnected { portal, after } => {
                     self.up_since = Instant::now();
+                    self.refusal = None;
                     say(&format!("lunette: logged in again at {portal} after {:.1} s", after.as_secs_f64()));
                 }
                 EngineEvent::ConnectionMissing { reason } => {
