@@ -144,6 +144,8 @@ pub(crate) struct Reservations {
     reserved_by: Option<NexusName>,
     /// What was kept cannot be read any more ([`lost`]). Nobody is registered, and nothing reserved, while it is set.
     is_lost: bool,
+    /// Commands that changed this, or were good because it was so already. Not kept over a restart.
+    commands: u64,
 }
 
 impl Reservations {
@@ -202,6 +204,25 @@ impl Reservations {
     /// Every service action but REGISTER needs the key under which the nexus is registered (SPC-4).
     fn check_key(&self, nexus: &NexusName, key: Key) -> Result<(), Refusal> {
         if self.key_of(nexus) == Some(key) { Ok(()) } else { Err(Refusal::Conflict) }
+    }
+
+    /// A command has changed this, or found it as it asked for.
+    pub(crate) fn count_command(&mut self) {
+        self.commands += 1;
+    }
+
+    /// Takes the one command back that came after `before`. False: others have come since then, whose answers rely on it.
+    pub(crate) fn take_back(&mut self, before: &Reservations) -> bool {
+        if self.commands != before.commands + 1 {
+            return false;
+        }
+        let (generation, commands) = (self.generation, self.commands);
+        *self = Reservations { generation, commands, ..before.clone() };
+        if generation != before.generation {
+            // Who has read the generation in between is to see that it was not the last change.
+            self.count_change();
+        }
+        true
     }
 
     fn count_change(&mut self) {

@@ -58,6 +58,7 @@ impl LogicalUnit {
         self.attach_all();
         let mut reservations = self.reservations();
         let effects = change(&mut reservations)?;
+        reservations.count_command();
         self.saved.set_section(Section::Reservations, reservations.to_bytes());
         for nexus in self.nexuses().iter() {
             nexus.set_permission(reservations.permission(nexus.name()));

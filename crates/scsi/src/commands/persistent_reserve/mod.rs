@@ -2,7 +2,8 @@
 //! [`report`].
 //!
 //! The change is made at once; then the commands of who was preempted are aborted, if that was asked for, then the new
-//! state is stored, if it is kept over a restart, and then the command is answered.
+//! state is stored, if it is kept over a restart, and then the command is answered. Where it could not be stored, what only claims
+//! something for the nexus that asks is taken back before its initiator is told; the rest stays, for others may have acted on it.
 
 mod parameters;
 pub(super) mod report;
@@ -94,14 +95,25 @@ pub(super) fn out(context: &Context<'_>, cdb: &Cdb) -> Progress {
 /// A PERSISTENT RESERVE OUT that waits for its list, or for the aborts that it asked for.
 #[derive(Debug)]
 pub(crate) enum PersistentReserve {
-    List { action: Action, kind: Option<ReservationType>, length_bytes: u32 },
-    Aborting { stores: bool, nexuses: Vec<NexusName> },
+    List {
+        action: Action,
+        kind: Option<ReservationType>,
+        length_bytes: u32,
+    },
+    Aborting {
+        stores: bool,
+        nexuses: Vec<NexusName>,
+    },
+    /// The state is being stored. What was before, if the command can be taken back.
+    Claiming {
+        before: Box<Reservations>,
+    },
 }
 
 impl PersistentReserve {
     /// A change is still to be stored.
     pub(super) fn will_save(&self) -> bool {
-        matches!(self, PersistentReserve::Aborting { stores: true, .. })
+        matches!(self, PersistentReserve::Aborting { stores: true, .. } | PersistentReserve::Claiming { .. })
     }
 
     pub(super) fn resume(self, context: &Context<'_>, event: Event<'_>) -> Progress {
@@ -111,9 +123,12 @@ impl PersistentReserve {
                 if list.len() as u32 != length_bytes {
                     return Err(SenseData::illegal(AdditionalSense::PARAMETER_LIST_LENGTH_ERROR));
                 }
-                let mut stores = false;
-                match change(context, action, kind, list, &mut stores) {
-                    Ok(effects) => carry_on(context.unit(), action, effects, stores),
+                let (mut stores, mut before) = (false, None);
+                match change(context, action, kind, list, (&mut stores, &mut before)) {
+                    Ok(effects) => match before {
+                        Some(before) if stores => claim(before),
+                        _ => carry_on(context.unit(), action, effects, stores),
+                    },
                     Err(Refusal::Conflict) => end(Status::ReservationConflict),
                     Err(Refusal::Sense(sense)) => Err(sense),
                 }
@@ -128,17 +143,25 @@ impl PersistentReserve {
                 }
                 aborted.and_then(|_| store(context.unit(), stores))
             }
+            PersistentReserve::Claiming { before } => {
+                let stored = event.io(Direction::Write, context.unit());
+                if stored.is_err() {
+                    take_back(context.unit(), &before);
+                }
+                stored.and_then(|_| good())
+            }
         }
     }
 }
 
-/// Makes the change. `stores` becomes true where it has to be stable before it is answered.
+/// Makes the change. `stores` becomes true where it has to be stable before it is answered, and `before` what was before where the
+/// command only claims something for its nexus.
 fn change(
     context: &Context<'_>,
     action: Action,
     kind: Option<ReservationType>,
     list: &[u8],
-    stores: &mut bool,
+    (stores, before): (&mut bool, &mut Option<Reservations>),
 ) -> Result<Effects, Refusal> {
     let unit = context.unit();
     let name = context.nexus.name();
@@ -176,6 +199,11 @@ fn change(
             return Err(Refusal::Conflict);
         }
         *stores = reservations.aptpl();
+        let claims = match &registration {
+            Some(registration) => registration.new_key != Key::NONE,
+            None => action == Action::Reserve,
+        };
+        *before = claims.then(|| reservations.clone());
         let effects = match (action, kind, &registration) {
             (_, _, Some(registration)) => reservations.register(name, registration),
             (Action::Reserve, Some(kind), _) => reservations.reserve(name, key, kind),
@@ -236,6 +264,21 @@ fn carry_on(unit: &LogicalUnit, action: Action, effects: Effects, stores: bool) 
         return Ok((State::PersistentReserve(aborting), Step::Io(io)));
     }
     store(unit, stores)
+}
+
+/// Nobody asks for what must be stored where nothing is kept.
+fn claim(before: Reservations) -> Progress {
+    let claiming = PersistentReserve::Claiming { before: Box::new(before) };
+    Ok((State::PersistentReserve(claiming), Step::Io(Io::SaveState)))
+}
+
+/// The claim could not be stored. It may be all the same, so the state without it is stored when that can be.
+fn take_back(unit: &LogicalUnit, before: &Reservations) {
+    // Where others have come since then, it stays.
+    let _ = unit.change_reservations(|reservations| {
+        if reservations.take_back(before) { Ok(Effects::default()) } else { Err(Refusal::Conflict) }
+    });
+    unit.saved().owe();
 }
 
 fn store(unit: &LogicalUnit, stores: bool) -> Progress {

@@ -1,6 +1,6 @@
 //! Single rules of SPC-4 that the model leaves out: formats, limits, field pointers, what is kept.
 
-use lunette_scsi::{Io, IoError, Saved, Status};
+use lunette_scsi::{Event, Io, IoError, Next, Saved, Status, Task};
 
 use super::full_status;
 use super::hosts::{HOSTS, Hosts, list, move_list, out_cdb, transport_id};
@@ -75,6 +75,61 @@ fn a_state_that_cannot_be_stored_is_told() {
     hosts.all[0].disk.fail = Some((|io| *io == Io::SaveState, IoError::Hardware));
     let reply = hosts.out(0, 0, 0, &list(0, 1, APTPL));
     assert_eq!(reply.code(), (4, 0x44, 0));
+}
+
+const SAVES_FAIL: Failure = (|io| *io == Io::SaveState, IoError::Hardware);
+
+/// Who is told that it failed holds nothing, and keeps nobody out.
+#[test]
+fn a_claim_that_cannot_be_stored_is_taken_back() {
+    let mut hosts = Hosts::new(Saved::Nothing);
+    good(&hosts.out(0, 0, 0, &list(0, 0xa, APTPL)));
+    good(&hosts.out(2, 0, 0, &list(0, 0xb, APTPL)));
+    let (registrants, stored) = (hosts.report(0, 0), hosts.unit().state());
+    let claims = [(1, 6, list(0, 0xc, APTPL), 6), (0, 0, list(0xa, 0xd, 0), 0), (0, 1, list(0xa, 0, 0), 3)];
+    for (who, action, list, kind) in claims {
+        let generation = hosts.report(0, 0)[..4].to_vec();
+        hosts.all[who].disk.fail = Some(SAVES_FAIL);
+        assert_eq!(hosts.out(who, action, kind, &list).code(), (4, 0x44, 0));
+        let after = hosts.report(0, 0);
+        assert_eq!(after[4..], registrants[4..], "{action}");
+        assert_eq!(after[..4] == generation, action == 1, "a reservation is not counted");
+        assert_eq!(hosts.report(0, 1)[4..8], [0; 4], "nothing is reserved");
+        good(&hosts.all[3].run(&cdb10(0x2a, 0, 0, 1), &[1; BLOCK]));
+        assert_eq!(hosts.unit().state(), stored, "{action}");
+        assert_eq!(hosts.unit().next_work(), Some(Io::SaveState), "it may have been stored all the same");
+        hosts.unit().work_done(Ok(()));
+        assert_eq!(hosts.unit().next_work(), None);
+    }
+}
+
+/// What was good since then relies on it: the same command once more, or one of another host. What gives something up has told
+/// others.
+#[test]
+fn what_others_rely_on_is_not_taken_back() {
+    let again = (0, 1, list(0xa, 0, 0));
+    let other = (2, 6, list(0, 0xb, APTPL));
+    for (later, action) in [(Some(again), 1), (Some(other), 1), (None, 2), (None, 3), (None, 0)] {
+        let mut hosts = Hosts::new(Saved::Nothing);
+        good(&hosts.out(0, 0, 0, &list(0, 0xa, APTPL)));
+        if action != 1 {
+            good(&hosts.out(0, 1, 6, &list(0xa, 0, 0)));
+        }
+        let data_out = list(0xa, 0, 0);
+        let nexus = &hosts.all[0].nexus;
+        let (mut task, _) = Task::start(nexus, hosts.all[0].lun, &out_cdb(action, 6, data_out.len()));
+        assert_eq!(task.resume(nexus, Event::DataOut(&data_out)), Next::Io(Io::SaveState));
+        if let Some((who, action, list)) = later {
+            good(&hosts.out(who, action, 6, &list));
+        }
+        let changed = hosts.unit().state();
+        let failed = Event::Io { result: Err(IoError::Hardware), data_out: &[], medium: &[] };
+        let next = task.resume(&hosts.all[0].nexus, failed);
+        assert!(matches!(next, Next::Done(done) if done.sense.is_some()));
+        assert_eq!(hosts.unit().state(), changed, "{action}");
+        assert_eq!(hosts.report(0, 1)[7] > 0, action == 1, "{action}");
+        assert_eq!(hosts.unit().next_work(), Some(Io::SaveState));
+    }
 }
 
 /// SPC-4: PERSISTENT RESERVE OUT.
