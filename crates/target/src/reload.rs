@@ -1,6 +1,8 @@
 //! Another configuration while the server runs: who may log in, what they see, and how well it is reached, change at once;
 //! everything else waits for a restart, and is named.
 
+mod granting;
+
 use std::fmt::Debug;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -46,6 +48,28 @@ pub enum ReloadError {
         /// The tag.
         tag: u16,
     },
+    /// A unit changes with a restart, and who may have it at once: somebody could get a disk that neither configuration grants.
+    #[error(
+        "target {target}: LUN {lun} {difference}, which takes a restart, but the new access rules, users or redirection would hold at \
+         once, for the disk that is served now; restart, or reload them alone before the disk is changed"
+    )]
+    Unit {
+        /// The target's name.
+        target: String,
+        /// The unit's number.
+        lun: u16,
+        /// What becomes of it, as the end of a sentence.
+        difference: &'static str,
+    },
+    /// The same with the ways to a target, which its rules are about.
+    #[error(
+        "target {target}: the portals or groups through which it is reached change, which takes a restart, but the new access rules, \
+         users or redirection would hold at once, for the portals of now; restart, or reload them alone before the portals are changed"
+    )]
+    Way {
+        /// The target's name.
+        target: String,
+    },
 }
 
 /// One target's part of what is changed.
@@ -58,7 +82,8 @@ struct Change<'a> {
 impl ServerHandle {
     /// Takes over what may change while the server runs: access rules, CHAP users and secrets, redirections, the states of portal
     /// groups, and MaxRecvDataSegmentLength. Sessions that would not get in again as they are, or would see other units, end;
-    /// their initiators are told. Those of all others go on undisturbed.
+    /// their initiators are told. Those of all others go on undisturbed. Rules that would open what is another disk after a restart
+    /// are not taken.
     ///
     /// # Errors
     /// [`ReloadError`]; nothing has changed then.
@@ -113,6 +138,7 @@ fn change<'a>(
     (before, old): (&Config, &TargetConfig),
     (after, new): (&Config, &TargetConfig),
 ) -> Result<Change<'a>, ReloadError> {
+    granting::check((before, old), (after, new))?;
     let target = || served.name.clone();
     let looked_at =
         |config: &TargetConfig| (config.access.clone(), config.chap.clone(), config.redirect.clone());

@@ -177,3 +177,55 @@ fn what_takes_a_restart_is_named_until_there_is_one() {
     }
     drop(session(&target, HOST_A));
 }
+
+/// No clause asks for it: no configuration grants the disk of the one to the hosts of the other.
+#[test]
+fn new_rules_do_not_open_a_disk_that_another_one_is_to_replace() {
+    let mut target = InProcess::start_with(&[DISK], |config| {
+        config.targets[0].access = vec![rule(HOST_A, unit("0"))];
+    });
+    let name = target.name().to_owned();
+    let mut staying = session(&target, HOST_A);
+    for what in ["has another serial number", "becomes read-only"] {
+        let refused = target.reload(|config| {
+            let unit = &mut config.targets[0].units[0];
+            if what == "becomes read-only" {
+                unit.read_only = true;
+            } else {
+                unit.serial = Some("another".to_owned());
+            }
+            config.limits.max_recv_data_segment_length_bytes = 8192;
+            config.targets[0].access = vec![rule(HOST_B, Grant::default())];
+        });
+        let refused = refused.expect_err("somebody else's disk").to_string();
+        assert!(
+            refused.starts_with(&format!("target {name}: LUN 0 {what}, which takes a restart")),
+            "{refused}"
+        );
+        assert!(refusal(&target, &options(&target, HOST_B)).contains("status 0202"));
+        staying.silent().expect("nothing has changed");
+    }
+    // What is said of the target before it is said of the disk holds for the disk of now.
+    let opened = target.reload(|config| config.targets[0].access = vec![rule(HOST_B, Grant::default())]);
+    assert_eq!(opened.expect("a good configuration").applied.len(), 1);
+    expect_drop(&mut staying);
+    drop(session(&target, HOST_B));
+    let replaced = target.reload(|config| config.targets[0].units[0].serial = Some("another".to_owned()));
+    assert_eq!(replaced.expect("a good configuration").waiting, [format!("target {name}: LUN 0")]);
+}
+
+/// Rules speak of the portal groups of their own file (4.4.1), and a login comes through one that is served.
+#[test]
+fn new_rules_do_not_speak_of_portal_groups_that_are_numbered_anew() {
+    let mut target = InProcess::start(&[DISK]);
+    let mut staying = session(&target, HOST_A);
+    let refused = target.reload(|config| {
+        config.portals[0].group = 2;
+        config.targets[0].access = vec![AccessRule { groups: vec![2], ..rule(HOST_B, Grant::default()) }];
+    });
+    let refused = refused.expect_err("another group 2").to_string();
+    assert!(refused.contains("the portals or groups through which it is reached change"), "{refused}");
+    staying.silent().expect("nothing has changed");
+    let waiting = target.reload(|config| config.portals[0].group = 2).expect("a good configuration").waiting;
+    assert_eq!(waiting, ["the portals"]);
+}
