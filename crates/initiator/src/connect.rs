@@ -98,19 +98,31 @@ impl Goal {
 /// The target's end of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TargetEnd {
-    pub(crate) portal: Portal,
+    portal: Portal,
+    /// A name may lead to several.
+    address: Option<SocketAddr>,
     /// Where the target has told one.
-    pub(crate) portal_group_tag: Option<u16>,
+    portal_group_tag: Option<u16>,
 }
 
 impl TargetEnd {
-    /// Whether sessions there and here have the same I_T nexus, so that a login for one ends what is left of the other first (RFC 7143,
-    /// 6.3.5). A portal is in one group only; who tells no tag is known by it.
-    pub(crate) fn is_same_nexus(&self, other: &Self) -> bool {
-        match (self.portal_group_tag, other.portal_group_tag) {
-            (Some(one), Some(other)) => one == other,
-            _ => self.portal == other.portal,
+    /// The portal by its address, where that is known.
+    pub(crate) fn at(&self) -> Portal {
+        match self.address {
+            // An address with a zone is known by that alone.
+            Some(SocketAddr::V6(address)) if address.scope_id() != 0 => self.portal.clone(),
+            Some(address) => Portal::new(address.ip().to_string(), address.port()),
+            None => self.portal.clone(),
         }
+    }
+
+    /// Whether a login here ends what is left of a session there first: both have the same I_T nexus (RFC 7143, 6.3.5), which is the
+    /// same portal group. A portal is in one group only: where the old one tells another tag, or none, the target behind it is
+    /// another, or was configured anew.
+    pub(crate) fn ends(&self, ghost: &Self) -> bool {
+        let is_same_group =
+            self.portal_group_tag.is_some() && self.portal_group_tag == ghost.portal_group_tag;
+        is_same_group || self.at().is_at(&ghost.at())
     }
 }
 
@@ -127,7 +139,11 @@ pub(crate) struct Connected {
 
 impl Connected {
     pub(crate) fn target_end(&self) -> TargetEnd {
-        TargetEnd { portal: self.portal.clone(), portal_group_tag: self.outcome.portal_group_tag }
+        TargetEnd {
+            portal: self.portal.clone(),
+            address: self.address,
+            portal_group_tag: self.outcome.portal_group_tag,
+        }
     }
 }
 
@@ -157,17 +173,17 @@ pub(crate) fn no_random(error: getrandom::Error) -> Error {
 }
 
 /// Ends the session that these options have had at a portal group, by a login with its name at another portal of that group
-/// (RFC 7143, 6.3.5), and logs out again. Answers where that was.
+/// (RFC 7143, 6.3.5), and logs out again. Answers the group that it was.
 ///
 /// # Errors
 /// The login's.
-pub(crate) fn end_session_at(options: &Options, learnt: &Learnt, isid: Isid) -> Result<TargetEnd, Error> {
+pub(crate) fn end_session_at(options: &Options, learnt: &Learnt, isid: Isid) -> Result<Option<u16>, Error> {
     let goal = Goal::leading(Purpose::Normal(options.target.clone()), isid);
     let connected = Connector::new(options, learnt, &mut LoginRecord::default()).log_in(&goal, 0)?;
-    let ended = connected.target_end();
+    let group = connected.outcome.portal_group_tag;
     // The old session is gone, whatever becomes of the new one.
     let _ = say_goodbye(connected, options.timing.logout);
-    Ok(ended)
+    Ok(group)
 }
 
 /// Logs out a session that has done nothing.

@@ -133,7 +133,7 @@ pub enum Error {
     },
     /// A lost session may still carry out writes, and the new one is with another portal group, which does not end it (RFC 7143, 6.3.5).
     #[error(
-        "{portal} is in another portal group, and what the lost session may still write at {old} could not be ended: {reason}"
+        "{portal} is in another portal group than {old}, and what the lost session may still write there could not be ended: {reason}"
     )]
     Haunted {
         /// Where the new session was.

@@ -61,6 +61,30 @@ fn what_is_under_way_is_finished_before_the_session_moves() {
     engine.close().expect("a logout");
 }
 
+/// The second is asked for while the answer to the first is on its way.
+#[test]
+fn a_session_whose_connections_are_all_logged_out_goes_on_in_the_next_one() {
+    let target = serve();
+    let relay = Relay::slow(target.portal(), 64 << 10);
+    let timing = Timing { recovery: Duration::from_secs(600), ..Timing::default() };
+    let options = Options { timing, connections: 2, ..options(MOVED, relay.address) };
+    let mut engine = Engine::connect(options).expect("a session");
+    make_ready(&mut engine, 0);
+    assert_eq!(engine.connections().len(), 2);
+    let next = serve();
+    relay.lead_to(next.portal());
+    target.drain();
+    loop {
+        engine.poll(Some(Duration::ZERO), &mut Vec::new()).expect("the system lets us");
+        assert!(!engine.is_over(), "{:?}", engine.event());
+        if matches!(engine.event(), Some(EngineEvent::Reconnected { .. })) {
+            break;
+        }
+    }
+    make_ready(&mut engine, 0);
+    engine.close().expect("a logout");
+}
+
 /// Asks for a logout at once, when a command is under way, and answers it; the next session is a good one.
 fn impatient(commands: usize) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");

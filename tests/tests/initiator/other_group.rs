@@ -2,9 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use lunette_initiator::{CommandError, Engine, EngineEvent, Options, Timing, Wishes};
+use lunette_initiator::{Command, CommandError, Engine, EngineEvent, Options, Replay, Timing, Wishes};
 use lunette_target::config::{Config, PortalConfig};
-use lunette_tests::engine::{execute, make_ready, options, pattern, portal_of, read, wait_for_all, write};
+use lunette_tests::engine::{
+    execute, lun, make_ready, options, pattern, portal_of, read, wait_for_all, write,
+};
 use lunette_tests::in_process::InProcess;
 use lunette_tests::relay::Relay;
 
@@ -39,7 +41,7 @@ fn portals_of(engine: &Engine) -> Vec<u16> {
 
 #[test]
 fn what_a_lost_session_may_still_write_is_ended_before_anything_newer_is_written() {
-    let (_target, [first, second], options) = two_groups(|_| ());
+    let (_target, [first, _second], options) = two_groups(|_| ());
     let mut engine = Engine::connect(options).unwrap_or_else(|error| panic!("{error}"));
     make_ready(&mut engine, 0);
     first.hold();
@@ -63,27 +65,50 @@ fn what_a_lost_session_may_still_write_is_ended_before_anything_newer_is_written
     // It is ended as soon as its portal can be reached.
     first.open();
     while !turn(&mut engine).iter().any(|event| matches!(event, EngineEvent::Reconnected { .. })) {}
+    assert_eq!(portals_of(&engine), [first.address.port()]);
     let newer = pattern(2, 512);
     make_ready(&mut engine, 0);
     assert!(execute(&mut engine, write(0, 0, 1, newer.clone())).is_good());
     first.release();
     assert!(execute(&mut engine, read(0, 0, 1, 512)).data() == newer);
-    assert_eq!(portals_of(&engine), [second.address.port()]);
     engine.close().expect("a logout");
 }
 
-/// What only reads is no danger to anybody.
+/// What changes nothing is no danger to anybody.
 #[test]
-fn a_session_that_wrote_nothing_goes_on_in_another_group() {
-    let (_target, [first, second], options) = two_groups(|_| ());
-    let mut engine = Engine::connect(options).unwrap_or_else(|error| panic!("{error}"));
+fn a_session_that_changed_nothing_goes_on_in_another_group() {
+    let flush = Command::new(lun(0), [0x35, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    for (command, is_again) in [(read(0, 0, 1, 512), true), (flush, false)] {
+        let (_target, [first, second], options) = two_groups(|_| ());
+        let mut engine = Engine::connect(options).unwrap_or_else(|error| panic!("{error}"));
+        make_ready(&mut engine, 0);
+        first.hold();
+        let id = engine.submit(command);
+        engine.poll(Some(Duration::ZERO), &mut Vec::new()).expect("the system lets us");
+        first.close_near();
+        assert_eq!(wait_for_all(&mut engine)[&id].is_good(), is_again);
+        while portals_of(&engine) != [second.address.port()] {
+            turn(&mut engine);
+        }
+        make_ready(&mut engine, 0);
+        engine.close().expect("a logout");
+    }
+}
+
+/// It is the address that counts, and who is there now: the old group is there no more.
+#[test]
+fn a_target_that_comes_back_in_another_group_at_the_same_place_is_taken() {
+    let (target, [first, _], options) = two_groups(|_| ());
+    let portals = vec![portal_of(first.address)];
+    let mut engine =
+        Engine::connect(Options { portals, ..options }).unwrap_or_else(|error| panic!("{error}"));
     make_ready(&mut engine, 0);
     first.hold();
-    let read = engine.submit(read(0, 0, 1, 512));
+    let old = engine.submit(write(0, 0, 1, pattern(1, 512)).replaying(Replay::Always));
     engine.poll(Some(Duration::ZERO), &mut Vec::new()).expect("the system lets us");
-    first.close_near();
-    assert!(wait_for_all(&mut engine)[&read].is_good());
-    assert_eq!(portals_of(&engine), [second.address.port()]);
+    first.lead_to(target.portals()[1]);
+    first.cut();
+    assert!(wait_for_all(&mut engine)[&old].is_good());
     engine.close().expect("a logout");
 }
 

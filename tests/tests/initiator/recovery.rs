@@ -1,6 +1,6 @@
 //! Sessions that are lost: commands that go on in the next one, and commands that must not.
 
-use std::net::TcpListener;
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use lunette_block::OperationKind;
@@ -329,24 +329,51 @@ fn a_join_of_a_lost_session_is_not_taken_for_that_of_the_next() {
     let options = patient(options(target.name(), first.address));
     let mut engine = connect(Options { portals, connections: 2, ..options });
     assert_eq!(engine.connections().len(), 2);
-    let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let slow = Relay::slow(target.portal(), 400);
-    let lose = |engine: &mut Engine, leads_to| {
-        second.lead_to(leads_to);
-        second.cut();
-        first.cut();
+    let listen = || TcpListener::bind("127.0.0.1:0").expect("a port");
+    let (silent, late) = (listen(), listen());
+    let lead_to = |listener: &TcpListener| second.lead_to(listener.local_addr().expect("an address"));
+    let reconnect = |engine: &mut Engine| {
         while !events(engine).iter().any(|event| matches!(event, EngineEvent::Reconnected { .. })) {}
     };
-    lose(&mut engine, silent.local_addr().expect("an address"));
+    lead_to(&silent);
+    second.cut();
+    reconnect(&mut engine);
     let (hanging, _) = silent.accept().expect("the first join");
-    lose(&mut engine, slow.address);
+    lead_to(&late);
+    first.cut();
+    reconnect(&mut engine);
+    let (waiting, _) = late.accept().expect("the join of the next session");
+    // Nor does a second try of the first join find anybody.
+    lead_to(&silent);
+    let known = engine.login_record().attempts.len();
     drop((hanging, silent));
+    while engine.login_record().attempts.len() == known {
+        assert_eq!(turn(&mut engine), []);
+    }
+    std::thread::spawn(move || {
+        let far = TcpStream::connect(target.portal()).expect("the target");
+        let both = [(&waiting, &far), (&far, &waiting)];
+        std::thread::scope(|scope| {
+            for (mut from, mut to) in both {
+                scope.spawn(move || {
+                    // Either end may end it.
+                    let _ = std::io::copy(&mut from, &mut to);
+                    let _ = to.shutdown(Shutdown::Write);
+                });
+            }
+        });
+    });
     while engine.connections().len() < 2 {
-        let told = events(&mut engine);
-        assert!(told.is_empty(), "{told:?}");
+        assert_eq!(turn(&mut engine), []);
     }
     make_ready(&mut engine, 0);
     engine.close().expect("a logout");
+}
+
+/// What happens in the next moment.
+fn turn(engine: &mut Engine) -> Vec<EngineEvent> {
+    engine.poll(Some(Duration::from_millis(10)), &mut Vec::new()).expect("the system lets us");
+    std::iter::from_fn(|| engine.event()).collect()
 }
 
 /// What happens next.

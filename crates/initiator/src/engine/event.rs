@@ -191,11 +191,17 @@ impl Engine {
                 self.aborts.retain(|abort| *abort != request);
             }
             Event::Managed { request, response, .. } => {
+                self.functions.retain(|function| *function != request);
                 if !self.is_of_overdue(request, Reply::Response(response)) {
                     self.events.push_back(EngineEvent::Managed { request: RequestId(request), response });
                 }
             }
             Event::Unanswered { request, reject } => {
+                let is_function = self.functions.contains(&request);
+                self.functions.retain(|function| *function != request);
+                if is_function && self.session.is_over() {
+                    self.haunt();
+                }
                 let reply = reject.map_or(Reply::None, Reply::Rejected);
                 if !self.is_of_overdue(request, reply) {
                     self.events.push_back(EngineEvent::Unanswered { request: RequestId(request) });
@@ -223,8 +229,9 @@ impl Engine {
                     self.rejoin = Some(Rejoin::new(self.now, cid));
                 }
             }
-            Event::SessionEnded if self.is_moving => self.lost("the target asked for a logout".into()),
-            Event::SessionEnded => self.over("the session was logged out".into()),
+            Event::SessionEnded if self.is_closing => self.over("the session was logged out".into()),
+            // Of several connections each may have been logged out alone.
+            Event::SessionEnded => self.lost("the target asked for a logout".into()),
             Event::SessionLost { .. } => self.lost(reason.to_owned()),
             Event::Rejected { reason, opcode, .. } => {
                 tracing::warn!(reason, opcode, "the target rejected a PDU");

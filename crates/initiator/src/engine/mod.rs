@@ -120,8 +120,9 @@ enum State {
 /// | all others | [`CommandError::NotSent`] | [`CommandError::Unknown`] |
 /// | all but SYNCHRONIZE CACHE, [`crate::Replay::Always`] | again | again |
 ///
-/// What may have been carried out may still be, as long as the old session lives. A new one in the same portal group ends it; where the
-/// new one is in another group, the old one is ended at the portal where it was, and until that is done there is no new one.
+/// What may have been carried out may still be, as long as the old session lives, and only a new one in its portal group ends it. Where
+/// something was under way that may change anything, there is no new one in another group; in each try the address where the old one was
+/// comes first, and then the other portals.
 ///
 /// At ErrorRecoveryLevel 2 a lost connection is replaced and its tasks go on in it (RFC 7143, 7.1.4.3), as long as the target
 /// keeps them; only a session that cannot be saved in this way is lost.
@@ -185,6 +186,8 @@ pub struct Engine {
     detail: Option<String>,
     /// Requests that abort commands, which end by themselves.
     aborts: Vec<RequestHandle>,
+    /// Functions that a caller has asked for.
+    functions: Vec<RequestHandle>,
     /// Commands that are not answered in time.
     overdue: Overdue,
     /// Units that were reset after something was written to them that was not flushed since.
@@ -258,6 +261,7 @@ impl Engine {
             rejoin: None,
             detail: None,
             aborts: Vec::new(),
+            functions: Vec::new(),
             overdue: Overdue::default(),
             resets: Vec::new(),
             dirty: Vec::new(),
@@ -391,6 +395,7 @@ impl Engine {
     /// What the session says against it.
     pub fn manage(&mut self, function: Function) -> Result<RequestId, CommandError> {
         let asked = self.session.manage(self.now, function, &mut self.outbox);
+        self.functions.extend(asked);
         self.settle();
         asked.map(RequestId).map_err(|error| CommandError::Invalid(error.to_string()))
     }

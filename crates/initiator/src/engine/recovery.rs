@@ -190,14 +190,13 @@ impl Engine {
     ) {
         let (options, learnt) = (Arc::clone(&self.options), self.learnt.clone());
         let (sender, waker, tell) = (self.jobs.0.clone(), self.waker(), job.clone());
-        let ghost = self.ghost.clone().filter(|_| goal.tsih == Tsih(0));
+        let (ghost, way) = (self.ghost.clone().filter(|_| goal.tsih == Tsih(0)), self.way);
         let run = move || {
             let mut record = LoginRecord::default();
-            let result = Connector::new(&options, &learnt, &mut record).log_in(&goal, first);
-            let result = result.and_then(|connected| match &ghost {
-                Some(ghost) => ghost::ended(&options, &learnt, goal.isid, ghost, connected),
-                None => Ok(connected),
-            });
+            let result = match &ghost {
+                Some(ghost) => ghost::log_in((&options, &learnt, &mut record), &goal, (first, way), ghost),
+                None => Connector::new(&options, &learnt, &mut record).log_in(&goal, first),
+            };
             // Where the engine has gone meanwhile, the connection is closed.
             let _ = sender.send(tell(record, Box::new(result)));
             waker.wake();

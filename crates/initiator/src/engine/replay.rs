@@ -54,6 +54,14 @@ pub(super) fn is_read(command: &Command) -> bool {
     kind(command.cdb.bytes()) == Kind::Reads
 }
 
+/// True for what may change something that another command may have changed since. A flush only keeps what is there, and REQUEST SENSE
+/// takes what is told once.
+pub(super) fn may_change(command: &Command) -> bool {
+    const REQUEST_SENSE: u8 = 0x03;
+    let cdb = command.cdb.bytes();
+    matches!(kind(cdb), Kind::Writes | Kind::Other) && cdb.first() != Some(&REQUEST_SENSE)
+}
+
 /// True for what may work on more than it transfers, and so longer than a read or a write.
 pub(super) fn may_take_long(command: &Command) -> bool {
     matches!(kind(command.cdb.bytes()), Kind::Flushes | Kind::Other)
@@ -170,6 +178,13 @@ mod tests {
             let flush = command(&[opcode], Replay::Always);
             assert!(is_flush(&flush) && !may_go_on(&flush, false));
         }
+    }
+
+    #[test]
+    fn ghosts_are_feared_where_something_may_change() {
+        let may_change = |cdb: &[u8]| may_change(&command(cdb, Replay::Always));
+        assert!([0x2a, 0x42, 0x5f, 0x89].iter().all(|opcode| may_change(&[*opcode])));
+        assert!(![0x28, 0x35, 0x91, 0x03, 0x00].iter().any(|opcode| may_change(&[*opcode])));
     }
 
     #[test]

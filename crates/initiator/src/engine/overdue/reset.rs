@@ -112,6 +112,10 @@ impl Engine {
             .filter(|reset| reset.request.is_some())
             .map(|reset| reset.lun)
             .collect();
+        if !left.is_empty() {
+            // As any reset that comes late, it would end what is newer.
+            self.haunt();
+        }
         left.into_iter().for_each(|lun| self.note_attention(lun, replay::Attention::Reset));
         self.overdue.forget();
         for place in self.tasks_of(lun) {
@@ -149,6 +153,8 @@ impl Engine {
             self.ask_aborts();
         } else if !self.session.is_over() {
             self.give_up(lun);
+        } else {
+            self.haunt();
         }
         true
     }

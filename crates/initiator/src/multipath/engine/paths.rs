@@ -12,15 +12,15 @@ use super::super::open::{Failed, Opened, open};
 use super::super::{PathNews, PathOptions};
 use super::commands::OwnReset;
 use super::{Engine, Way};
-use crate::connect::{Learnt, TargetEnd, end_session_at};
+use crate::connect::{Learnt, end_session_at};
 use crate::{EngineEvent, Error};
 
 /// What a thread has come to.
 #[derive(Debug)]
 pub(super) enum Job {
     Open(usize, Result<Box<Opened>, Failed>),
-    /// Where the session of a path was ended.
-    Fence(usize, Result<TargetEnd, Error>),
+    /// The portal group in which the session of a path was ended.
+    Fence(usize, Result<Option<u16>, Error>),
 }
 
 impl Way {
@@ -86,7 +86,7 @@ impl Engine {
             match job {
                 Job::Fence(path, ended) => {
                     let nexus = self.core.ghosts.nexus_of(path);
-                    let group = ended.as_ref().ok().and_then(|end| end.portal_group_tag);
+                    let group = ended.as_ref().ok().copied().flatten();
                     let is_done =
                         group.is_some() && nexus.is_some_and(|nexus| nexus.portal_group_tag == group);
                     tracing::info!(path, ?ended, is_done, "a login to end what a lost path has left");
