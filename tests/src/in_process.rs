@@ -17,7 +17,7 @@ use lunette_block::fault::{Effect, Faults, Rule, When};
 use lunette_target::config::{
     AccessState, ChapConfig, ChapRules, Config, Limits, LunFlag, Reactors, TargetConfig,
 };
-use lunette_target::{ReloadError, Reloaded, Server, ServerHandle, StopError};
+use lunette_target::{ReloadError, Reloaded, Server, ServerHandle, StopError, UnitReport};
 use tracing::field::{Field, Visit};
 
 use crate::initiator::LoginOptions;
@@ -134,6 +134,17 @@ impl InProcess {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// What is told of a unit of the running server.
+    ///
+    /// # Panics
+    /// There is none with this number.
+    #[must_use]
+    pub fn unit_report(&self, lun: u16) -> &UnitReport {
+        let targets = self.server.as_ref().map_or(&[][..], Server::targets);
+        let mut units = targets.iter().flat_map(|target| &target.units);
+        units.find(|unit| unit.lun == lun).expect("such a unit")
     }
 
     /// A volume's name in the log.

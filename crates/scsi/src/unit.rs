@@ -18,7 +18,7 @@ use crate::commands::{self, Clock, ErrorCounters};
 use crate::identity::Identity;
 use crate::io::{BlockLengths, Io, IoError};
 use crate::marks::{Marks, Release};
-use crate::mode::{ModeFlags, ModeValues};
+use crate::mode::{ModeFlags, ModeValues, SavedModes};
 use crate::paths::Devices;
 use crate::priority::Priorities;
 use crate::protection::{Checks, DamageWatch, Protection};
@@ -137,13 +137,15 @@ impl LogicalUnit {
             .map_err(ConfigError::SavedState)?;
         let saved_modes = match saved.section(Section::ModePages) {
             Some(bytes) => {
-                let values = ModeValues::from_bytes(&bytes);
-                Some(values.ok_or(ConfigError::SavedState(SavedFault::Damaged))?)
+                let saved = SavedModes::from_bytes(&bytes);
+                Some(
+                    saved.ok_or(ConfigError::SavedState(SavedFault::Damaged))?.by_default(config.write_cache),
+                )
             }
             None => None,
         };
         let default = ModeValues::new(ModeFlags::new(config.write_cache));
-        let modes = Modes { current: saved_modes.unwrap_or(default), saved: saved_modes };
+        let modes = Modes { current: saved_modes.map_or(default, |saved| saved.values), saved: saved_modes };
         let lengths = (counted_in.unwrap_or(config.block_length_bytes), config.block_length_bytes);
         let (marks, section) = Marks::restore(&saved.section(Section::Marks).unwrap_or_default(), lengths)
             .ok_or(ConfigError::SavedState(SavedFault::Damaged))?;

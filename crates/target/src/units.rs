@@ -90,7 +90,7 @@ pub struct UnitReport {
     pub protection: Option<u8>,
     /// True when writes are refused.
     pub read_only: bool,
-    /// When a write is answered.
+    /// When a write is answered: as it is configured, unless a host has saved another choice (WCE).
     pub write_mode: WriteMode,
     /// Who does the blocking calls.
     pub engine: EngineKind,
@@ -201,7 +201,7 @@ fn open_unit(
         revision: revision(),
     };
     let size_bytes = volume.data_bytes(volume.size_bytes());
-    let report = UnitReport {
+    let mut report = UnitReport {
         lun: config.lun,
         store: volume.describe(),
         size_bytes,
@@ -256,6 +256,16 @@ fn open_unit(
         }
         (_, source) => StartError::Unit { unit: place.clone(), source },
     })?;
+    report.write_mode = if unit.write_cache_enabled() { WriteMode::Back } else { WriteMode::Through };
+    if let Some(file) = state.as_ref().filter(|_| report.write_mode != config.write_mode) {
+        warn!(
+            unit = %place,
+            state = %file.path().display(),
+            "a host has saved write={} (WCE of the caching mode page), which counts for more than write={} of the configuration; to undo \
+             it, save the page again from a host (MODE SELECT with SP), or remove the state, and the reservations in it, while it is not served",
+            report.write_mode, config.write_mode
+        );
+    }
     if unit.has_lost_reservations() {
         error!(
             unit = %place,

@@ -6,6 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use lunette_block::OperationKind;
+use lunette_target::config::WriteMode;
 use lunette_tests::in_process::{InProcess, wait_until};
 use lunette_tests::initiator::{Command, Initiator, cdb};
 use lunette_tests::raw::{Raw, lun_field, plain};
@@ -172,6 +173,35 @@ fn a_change_is_stored_although_its_command_was_aborted() {
         drop(target);
         let target = InProcess::start(&[&place.flag()]);
         assert_eq!(run(&mut session(&target, 1), &SAVED_CACHING, 255).data_in[4 + 2], 0x04);
+    }
+}
+
+/// The write mode that is told is the one that holds (SBC-3, WCE), whatever the configuration says.
+#[test]
+fn a_write_cache_that_a_host_has_saved_is_told_and_one_that_it_has_not_is_configured() {
+    let control = [0x0a, 0x0a, 0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0];
+    for chooses in [false, true] {
+        let place = Place::new();
+        let start = |mode: &str| InProcess::start(&[&format!("{},write={mode}", place.flag())]);
+        let target = start("back");
+        let mut host = session(&target, 1);
+        let caching = run(&mut host, &SAVED_CACHING, 255).data_in[4..].to_vec();
+        let list = [&[0; 4][..], if chooses { &caching } else { &control }].concat();
+        let select = Command {
+            cdb: padded(&[0x15, 0x11, 0, 0, list.len() as u8]),
+            data_out: list,
+            ..Command::default()
+        };
+        host.execute_good(select).expect("saved");
+        assert_eq!(target.unit_report(0).write_mode, WriteMode::Back);
+        drop(target);
+        let target = start("through");
+        let wce = run(&mut session(&target, 1), &SAVED_CACHING, 255).data_in[4 + 2] & 0x04 != 0;
+        let (told, warnings) =
+            (target.unit_report(0).write_mode, target.log_with("a host has saved write=back"));
+        let place = place.directory.path().display().to_string();
+        let is_warned = warnings.iter().any(|line| line.contains(&place));
+        assert_eq!((wce, told == WriteMode::Back, is_warned), (chooses, chooses, chooses), "{warnings:?}");
     }
 }
 

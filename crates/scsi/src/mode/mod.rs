@@ -10,6 +10,8 @@ use crate::priority;
 use crate::space::{THRESHOLDS, Threshold};
 use crate::unit::LogicalUnit;
 
+pub(crate) use saved::SavedModes;
+
 /// The changeable bits of all mode pages: what commands look at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ModeFlags(u16);
@@ -173,6 +175,14 @@ impl ModeValues {
     pub(crate) fn new(flags: ModeFlags) -> ModeValues {
         ModeValues { flags, ..ModeValues::NONE }
     }
+}
+
+/// What a MODE SELECT makes of the values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Selected {
+    pub(crate) values: ModeValues,
+    /// The caching page is among those that were sent.
+    pub(crate) has_caching_page: bool,
 }
 
 /// Which values MODE SENSE asks for (SPC-4, PC field). The discriminant is the field.
@@ -391,7 +401,8 @@ mod tests {
     #[test]
     fn default_values_do_not_follow_the_current_ones() {
         let unit = unit_of(config());
-        unit.change_mode(false, |_| Ok(ModeValues::NONE)).unwrap();
+        let selected = Selected { values: ModeValues::NONE, has_caching_page: true };
+        unit.change_mode(false, |_| Ok(selected)).unwrap();
         assert_eq!(page(CACHING, PageControl::Default, &unit).unwrap()[2], 0x04);
         assert_eq!(page(CACHING, PageControl::Current, &unit).unwrap()[2], 0);
     }

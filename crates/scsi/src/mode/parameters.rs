@@ -1,7 +1,8 @@
 //! The mode parameter list: header, block descriptor, pages (SPC-4, SBC-3).
 
 use super::{
-    ModeValues, PAGES, PageControl, PageId, header_bytes, page, page_with, reserved_value, values_from,
+    CACHING, ModeValues, PAGES, PageControl, PageId, Selected, header_bytes, page, page_with, reserved_value,
+    values_from,
 };
 use crate::bytes::{be16, be32, be64, saturate_u32};
 use crate::sense::{AdditionalSense, SenseData};
@@ -76,7 +77,7 @@ pub(crate) fn parse(
     current: &ModeValues,
     form: HeaderForm,
     list: &[u8],
-) -> Result<ModeValues, SenseData> {
+) -> Result<Selected, SenseData> {
     let too_short = SenseData::illegal(AdditionalSense::PARAMETER_LIST_LENGTH_ERROR);
     let (header_length, long_lba, descriptor_length) = match form {
         HeaderForm::Short => (4, false, list.get(3).map(|&length| u16::from(length))),
@@ -87,7 +88,7 @@ pub(crate) fn parse(
     let descriptor = list.get(header_length..pages_at).ok_or(too_short)?;
     check_descriptor(unit, descriptor, long_lba, header_length)?;
 
-    let mut values = *current;
+    let mut selected = Selected { values: *current, has_caching_page: false };
     let mut at = pages_at;
     while at < list.len() {
         let id = page_id(list, at)?;
@@ -112,10 +113,11 @@ pub(crate) fn parse(
         if let Some((byte, bit)) = reserved_value(id, wanted) {
             return Err(SenseData::invalid_parameter_bit((at + byte) as u16, bit));
         }
-        values = values_from(id, wanted, values);
+        selected.values = values_from(id, wanted, selected.values);
+        selected.has_caching_page |= id == CACHING;
         at += page_now.len();
     }
-    Ok(values)
+    Ok(selected)
 }
 
 /// Which page begins at byte `at` of the list. PS is reserved there; SPF says that a subpage code follows.
@@ -170,7 +172,7 @@ mod tests {
     }
 
     fn parse(unit: &LogicalUnit, form: HeaderForm, list: &[u8]) -> Result<ModeValues, SenseData> {
-        super::parse(unit, &unit.mode_values(), form, list)
+        super::parse(unit, &unit.mode_values(), form, list).map(|selected| selected.values)
     }
 
     fn all_pages(unit: &LogicalUnit) -> Vec<Vec<u8>> {

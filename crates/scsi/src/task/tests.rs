@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::device::Device;
 use crate::io::{IoError, IoOutcome};
-use crate::mode::ModeFlags;
+use crate::mode::{ModeFlags, Selected};
 use crate::status::Status;
 use crate::task_set::Wake;
 use crate::unit::tests::{config, unit_of};
@@ -284,7 +284,8 @@ impl World {
             Action::Mode(bits) => {
                 let mut values = self.unit.mode_values();
                 values.flags = ModeFlags::any_of(bits);
-                self.unit.change_mode(false, |_| Ok(values)).unwrap();
+                let selected = Selected { values, has_caching_page: true };
+                self.unit.change_mode(false, |_| Ok(selected)).unwrap();
             }
         }
         assert_eq!(self.unit.tasks().is_blocking(), self.faulted.is_some(), "after {action:?}");

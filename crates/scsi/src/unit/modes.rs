@@ -7,7 +7,7 @@ use std::sync::{MutexGuard, PoisonError};
 
 use super::LogicalUnit;
 use crate::attention::UnitAttention;
-use crate::mode::{ModeFlags, ModeValues};
+use crate::mode::{ModeFlags, ModeValues, SavedModes, Selected};
 use crate::saved::Section;
 use crate::sense::SenseData;
 use crate::space::{Space, SpaceWatch, THRESHOLD_EXPONENT};
@@ -16,7 +16,7 @@ use crate::space::{Space, SpaceWatch, THRESHOLD_EXPONENT};
 #[derive(Debug)]
 pub(super) struct Modes {
     pub(super) current: ModeValues,
-    pub(super) saved: Option<ModeValues>,
+    pub(super) saved: Option<SavedModes>,
 }
 
 /// The volatile cache that a reset has turned off. What it held becomes stable by a flush of the unit's own.
@@ -102,7 +102,7 @@ impl LogicalUnit {
 
     /// What is there after a restart or a reset.
     pub(crate) fn mode_saved(&self) -> ModeValues {
-        self.modes().saved.unwrap_or_else(|| self.mode_default())
+        self.modes().saved.map_or_else(|| self.mode_default(), |saved| saved.values)
     }
 
     pub(crate) fn mode_default(&self) -> ModeValues {
@@ -114,7 +114,7 @@ impl LogicalUnit {
     pub(super) fn restore_mode(&self) {
         let mut modes = self.modes();
         let had_cache = self.cache_may_be_dirty();
-        modes.current = modes.saved.unwrap_or_else(|| self.mode_default());
+        modes.current = modes.saved.map_or_else(|| self.mode_default(), |saved| saved.values);
         let is_owed = had_cache && !modes.current.flags.write_cache_enabled();
         // Before, so that nobody finds the cache off and clean; and after, for a flush that has been quicker does not have
         // what was written until then.
@@ -135,15 +135,15 @@ impl LogicalUnit {
     }
 
     /// Changes the values to what `wanted` makes of them, and answers those before and after. With `save` they are what
-    /// the saved state has from now on.
+    /// the saved state has from now on, with WCE if a host has chosen it: by that page, or by what is another one than the configured.
     pub(crate) fn change_mode(
         &self,
         save: bool,
-        wanted: impl FnOnce(&ModeValues) -> Result<ModeValues, SenseData>,
+        wanted: impl FnOnce(&ModeValues) -> Result<Selected, SenseData>,
     ) -> Result<(ModeValues, ModeValues), SenseData> {
         let mut modes = self.modes();
         let before = modes.current;
-        let mut after = wanted(&before)?;
+        let Selected { values: mut after, has_caching_page } = wanted(&before)?;
         // Who gives back the cache that is told until it is empty does not ask for a new one.
         if !before.flags.write_cache_enabled() && !self.drain.is_over() {
             after.flags = after.flags.without_write_cache();
@@ -151,8 +151,12 @@ impl LogicalUnit {
         modes.current = after;
         self.put_into_effect(after.flags);
         if save {
-            modes.saved = Some(after);
-            self.saved.set_section(Section::ModePages, after.to_bytes());
+            let has_write_cache = has_caching_page
+                || modes.saved.is_some_and(|saved| saved.has_write_cache)
+                || after.flags.write_cache_enabled() != self.config.write_cache;
+            let saved = SavedModes { values: after, has_write_cache };
+            modes.saved = Some(saved);
+            self.saved.set_section(Section::ModePages, saved.to_bytes());
         }
         if before.initial_priority != after.initial_priority {
             self.set_initial_priority(after.initial_priority);

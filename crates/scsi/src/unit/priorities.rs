@@ -95,7 +95,7 @@ mod tests {
     use super::*;
     use crate::attention::Herald;
     use crate::lun::Lun;
-    use crate::mode::ModeValues;
+    use crate::mode::{ModeValues, Selected};
     use crate::sense::AdditionalSense;
     use crate::unit::tests::{config, unit_of};
 
@@ -122,7 +122,11 @@ mod tests {
         let onlooker = Arc::new(Onlooker { unit: Arc::clone(&unit), heard: AtomicUsize::new(0) });
         itl.set_herald(Lun::from_number(0), Arc::clone(&onlooker) as _);
         let change = |initial_priority| {
-            unit.change_mode(false, |values| Ok(ModeValues { initial_priority, ..*values })).unwrap();
+            let with_priority = |values: &ModeValues| Selected {
+                values: ModeValues { initial_priority, ..*values },
+                has_caching_page: false,
+            };
+            unit.change_mode(false, |values| Ok(with_priority(values))).unwrap();
         };
         change(5);
         assert_eq!((itl.priority(), onlooker.heard.load(Ordering::SeqCst)), (5, 1));

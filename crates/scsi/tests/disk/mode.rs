@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use lunette_scsi::{Device, Event, Io, IoError, LogicalUnit, Lun, Next, Nexus, Saved, Space, Status, Task};
+use lunette_scsi::{
+    Device, Event, Io, IoError, LogicalUnit, LogicalUnitConfig, Lun, Next, Nexus, Saved, Space, Status, Task,
+};
 
 use crate::host::*;
 
@@ -18,7 +20,11 @@ const SAVED: u8 = 0xc0;
 
 /// A device whose state is kept, as far as `saved` says.
 fn device_with(saved: Saved<'_>) -> (Arc<Device>, Arc<LogicalUnit>) {
-    let unit = Arc::new(LogicalUnit::new(config(), saved).expect("a possible unit"));
+    device_of(config(), saved)
+}
+
+fn device_of(config: LogicalUnitConfig, saved: Saved<'_>) -> (Arc<Device>, Arc<LogicalUnit>) {
+    let unit = Arc::new(LogicalUnit::new(config, saved).expect("a possible unit"));
     unit.note_space(Space { used_bytes: 0, available_bytes: 100 * MIB });
     let units = [(Lun::from_number(0), Arc::clone(&unit))];
     (Arc::new(Device::new("iqn.2026-11.io.lunette:t", [1], units).expect("a possible device")), unit)
@@ -71,13 +77,57 @@ fn saved_values_come_back_after_a_restart_and_a_reset() {
     }
 }
 
+/// SPC-4 has the caching page saved with any other: what a host has chosen stays, and what nobody has follows the configuration, which
+/// may promise that writes are stable.
+#[test]
+fn a_write_cache_that_no_host_has_chosen_is_not_saved_with_other_pages() {
+    const WCE: u8 = 0x04;
+    let restarted =
+        |write_cache, saved: Saved<'_>| device_of(LogicalUnitConfig { write_cache, ..config() }, saved);
+    for configured in [true, false] {
+        let (device, unit) = restarted(configured, Saved::Nothing);
+        assert_eq!(select(&mut Host::on(device), 1, &control(true)).code(), GOOD);
+        let state = unit.state();
+        for later in [configured, !configured] {
+            let (device, unit) = restarted(later, state.saved());
+            let mut host = Host::on(device);
+            let wce = if later { WCE } else { 0 };
+            for control in [CURRENT, SAVED, DEFAULT] {
+                assert_eq!(sense(&mut host, control, 0x08, 0)[2], wce, "{configured} {later}");
+            }
+            assert_eq!(unit.write_cache_enabled(), later);
+            assert_eq!(sense(&mut host, CURRENT, 0x0a, 0)[4], 0x08, "SWP");
+        }
+    }
+    // By its own page, and by what is in effect when another one is saved.
+    for (flags, wce, page) in [(1, WCE, 0x08), (1, 0, 0x08), (0, 0, 0x0a)] {
+        let (device, unit) = restarted(true, Saved::Nothing);
+        let mut host = Host::on(device);
+        let mut caching = sense(&mut host, CURRENT, 0x08, 0);
+        caching[2] = wce;
+        assert_eq!(select(&mut host, flags, &caching).code(), GOOD);
+        if page == 0x0a {
+            assert_eq!(select(&mut host, 1, &control(false)).code(), GOOD);
+        }
+        let mut state = unit.state();
+        // And that stays so with each further page.
+        for later in [true, false, true] {
+            let (device, unit) = restarted(later, state.saved());
+            let mut host = Host::on(device);
+            assert_eq!(sense(&mut host, CURRENT, 0x08, 0)[2], wce, "{flags} {page:#x}");
+            assert_eq!(select(&mut host, 1, &control(later)).code(), GOOD);
+            state = unit.state();
+        }
+    }
+}
+
 /// A write cache that was not saved ends with a reset, and what was answered from it becomes stable. Until then there is
 /// one for who asks, and for reads from the medium.
 #[test]
 fn a_reset_that_ends_the_write_cache_has_it_flushed() {
     const WCE: u8 = 0x04;
     const FUA: u8 = 0x08;
-    let mut host = Host::new(lunette_scsi::LogicalUnitConfig { write_cache: false, ..config() });
+    let mut host = Host::new(LogicalUnitConfig { write_cache: false, ..config() });
     let caching = |host: &mut Host| sense(host, CURRENT, 0x08, 0);
     let mut on = caching(&mut host);
     assert_eq!(on[2], 0);
