@@ -126,6 +126,48 @@ fn states_are_kept_where_they_are_told_to() {
     target.stop().expect("a clean end");
 }
 
+/// A disk that nobody writes to may be served twice, its state kept by one (SPC-4, APTPL).
+#[test]
+fn the_state_of_a_disk_that_two_serve_is_kept_by_the_first_of_them() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let image = directory.path().join("disk.img");
+    serve(&image).start().expect("a target").stop().expect("a clean end");
+    for states in [None, Some(directory.path().join("states"))] {
+        let serve = || {
+            let launch = Lunette::serve().luns([format!("0={},ro", image.display())]);
+            match &states {
+                Some(states) => launch.args(["--state-directory", &states.display().to_string()]),
+                None => launch,
+            }
+        };
+        let (first, second) = (serve().start().expect("a target"), serve().start().expect("another one"));
+        let register = |target: &Lunette, key| {
+            let keys = (0, key);
+            persistent_reserve_out(&mut session(target, 1), 0, Action::RegisterAndKeep, 0, keys)
+                .expect("an answer")
+        };
+        assert_eq!(register(&second, 7).codes(), (5, 0x26, 0), "APTPL");
+        assert!(second.log().contains("has its lock"), "{}", second.log());
+        assert_eq!(register(&first, KEY).status, 0);
+        first.kill().expect("killed");
+        second.stop().expect("a clean end");
+        let target = serve().start().expect("a target");
+        let keys = persistent_reserve_in(&mut session(&target, 1), 0, 0).expect("READ KEYS");
+        assert_eq!(keys[8..], KEY.to_be_bytes());
+        assert!(!target.log().contains("has its lock"), "{}", target.log());
+        out(&mut session(&target, 2), Action::RegisterAndKeep, 0, (0, KEY));
+        target.stop().expect("a clean end");
+        let place = states.as_deref().unwrap_or(directory.path());
+        let names =
+            std::fs::read_dir(place).expect("a directory").map(|entry| entry.expect("a name").file_name());
+        let locks: Vec<_> = names.filter(|name| name.to_string_lossy().ends_with(".lock")).collect();
+        assert!(locks.is_empty(), "{locks:?}");
+        if states.is_none() {
+            std::fs::remove_file(directory.path().join("disk.img.lunette-state")).expect("removed");
+        }
+    }
+}
+
 /// A state directory that is new does not have what is still beside the image; and it is of use there once it was moved.
 #[test]
 fn a_reservation_is_not_dropped_where_a_directory_is_chosen_later() {

@@ -73,7 +73,7 @@ pub use lent::{Lent, LentRange};
 pub use spec::{
     EngineError, EngineKind, IdentityOverride, Provisioning, ProvisioningError, StoreSpec, VolumeSpec,
 };
-pub use state::{ReplaceError, STATE_BYTES_MAX, StateContent, StateError, StateFile};
+pub use state::{ReplaceError, STATE_BYTES_MAX, StateContent, StateError, StateFile, StateLock};
 pub use store::device::logical_sector_bytes;
 pub use store::file::is_block_device;
 pub use store::residency::cached_bytes;

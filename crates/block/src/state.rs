@@ -6,10 +6,12 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
-use rustix::fs::{Access, OFlags};
+use rustix::fs::{Access, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
@@ -27,6 +29,9 @@ const LENGTH_BYTES: usize = 4;
 const HEAD_BYTES: usize = FIRST_LINE.len() + HASH_BYTES + LENGTH_BYTES + HASH_BYTES;
 /// After the file's name: a copy of what was found damaged. Further ones are numbered.
 const ASIDE_SUFFIX: &str = ".damaged";
+
+/// After the file's name: the lock of who may write it.
+const LOCK_SUFFIX: &str = ".lock";
 
 /// The most that a unit's state may take, in bytes: what more than a thousand registered initiators need.
 pub const STATE_BYTES_MAX: usize = 1 << 20;
@@ -94,6 +99,57 @@ pub struct StateContent {
 #[derive(Debug)]
 pub struct StateFile {
     path: PathBuf,
+    /// Where writing takes a lock: that, as long as it is held.
+    lock: Option<Mutex<Option<StateLock>>>,
+}
+
+/// The right to write a state, of one process at a time. It has a file of its own, for that of the state is another one after each
+/// [`StateFile::replace`]; it is gone with the lock, unless the process was killed.
+#[derive(Debug)]
+pub struct StateLock {
+    path: PathBuf,
+    fd: OwnedFd,
+}
+
+impl StateLock {
+    /// Takes the lock of the state at `state`; `None`: somebody else has it.
+    ///
+    /// # Errors
+    /// What the kernel said; nobody can say then who writes there.
+    pub fn take(state: &Path) -> io::Result<Option<Self>> {
+        let mut path = OsString::from(state);
+        path.push(LOCK_SUFFIX);
+        let path = PathBuf::from(path);
+        // Whatever somebody else has put there, nobody waits for it.
+        let flags = OFlags::RDONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        loop {
+            // Others who may write here need not be the same user.
+            let fd = rustix::fs::open(&path, flags, Mode::from_raw_mode(0o644))?;
+            match rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => {}
+                Err(Errno::WOULDBLOCK) => return Ok(None),
+                Err(error) => return Err(error.into()),
+            }
+            // Who had it before may have taken the file away meanwhile.
+            let own = rustix::fs::fstat(&fd)?;
+            match rustix::fs::lstat(&path) {
+                Ok(there) if (there.st_dev, there.st_ino) == (own.st_dev, own.st_ino) => {
+                    return Ok(Some(Self { path, fd }));
+                }
+                Ok(_) | Err(Errno::NOENT) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+impl Drop for StateLock {
+    fn drop(&mut self) {
+        // In this order, so that nobody takes the name of another one's lock away.
+        let _ = fs::remove_file(&self.path);
+        // A process that is just being started may have a copy of the descriptor.
+        let _ = rustix::fs::flock(&self.fd, FlockOperation::Unlock);
+    }
 }
 
 impl StateFile {
@@ -111,15 +167,30 @@ impl StateFile {
     pub fn open(path: PathBuf) -> Result<(Self, Option<StateContent>), StateError> {
         let content = match read(&path) {
             Ok(content) => content,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((Self { path }, None)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Ok((Self { path, lock: None }, None));
+            }
             Err(source) => return Err(StateError::Read { path, source }),
         };
         match checked(&content) {
-            Some(content) => Ok((Self { path }, Some(content))),
+            Some(content) => Ok((Self { path, lock: None }, Some(content))),
             None if content.starts_with(NAME) && !content.starts_with(FIRST_LINE) => {
                 Err(StateError::Version { path })
             }
             None => Err(StateError::Damaged { path }),
+        }
+    }
+
+    /// The same with the lock of its state, which goes with it.
+    #[must_use]
+    pub fn locked_by(self, lock: StateLock) -> Self {
+        Self { lock: Some(Mutex::new(Some(lock))), ..self }
+    }
+
+    /// Lets others have the lock; nothing is written from then on. While it is being written, the lock stays, and goes with the process.
+    pub fn release(&self) {
+        if let Some(Ok(mut lock)) = self.lock.as_ref().map(Mutex::try_lock) {
+            drop(lock.take());
         }
     }
 
@@ -181,6 +252,10 @@ impl StateFile {
     /// # Errors
     /// What the kernel said, or that both parts are more than [`STATE_BYTES_MAX`]; and whether the old content is there for sure.
     pub fn replace(&self, essential: &[u8], replaceable: &[u8]) -> Result<(), ReplaceError> {
+        let held = self.lock.as_ref().map(|lock| lock.lock().unwrap_or_else(PoisonError::into_inner));
+        if held.as_ref().is_some_and(|lock| lock.is_none()) {
+            return Err(ReplaceError::Unchanged(io::Error::other("the lock of the state was given back")));
+        }
         self.replace_by(&mut Kernel, (essential, replaceable))
     }
 

@@ -16,6 +16,13 @@ use crate::bytes::{be16, be32};
 pub enum Saved<'a> {
     /// Nothing can be kept over a restart; commands that ask for it are refused.
     Nowhere,
+    /// The same, and what somebody else keeps counts as it was at the start.
+    Elsewhere {
+        /// [`UnitState::settings`]
+        settings: &'a [u8],
+        /// [`UnitState::reservations`]; `None`: they were stored, and cannot be read any more.
+        reservations: Option<&'a [u8]>,
+    },
     /// There is a place, and nothing in it yet.
     Nothing,
     /// What [`crate::LogicalUnit::state`] returned before, as it was stored last.
@@ -145,11 +152,11 @@ impl SavedState {
     ) -> Result<(SavedState, Option<u32>), SavedFault> {
         let (counted_in, sections) = match saved {
             Saved::Nowhere | Saved::Nothing => (None, BTreeMap::new()),
-            Saved::Parts { settings, .. } => parse(owner, settings)?,
+            Saved::Parts { settings, .. } | Saved::Elsewhere { settings, .. } => parse(owner, settings)?,
         };
-        let (is_kept, is_owed) = (saved != Saved::Nowhere, AtomicBool::new(false));
+        let is_kept = !matches!(saved, Saved::Nowhere | Saved::Elsewhere { .. });
         let kept = Mutex::new(Kept { sections, images: Images::default() });
-        let state = SavedState { owner, block_length_bytes, is_kept, is_owed, kept };
+        let state = SavedState { owner, block_length_bytes, is_kept, is_owed: AtomicBool::new(false), kept };
         Ok((state, counted_in))
     }
 

@@ -117,7 +117,7 @@ impl LogicalUnit {
         }
         let reservations = match saved {
             Saved::Nowhere | Saved::Nothing => Reservations::default(),
-            Saved::Parts { reservations, .. } => {
+            Saved::Parts { reservations, .. } | Saved::Elsewhere { reservations, .. } => {
                 Reservations::from_bytes(reservations).map_err(ConfigError::SavedState)?
             }
         };

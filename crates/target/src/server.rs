@@ -225,6 +225,7 @@ impl Server {
                 first_failure.get_or_insert(failure);
             }
         }
+        shared.targets.iter().flat_map(|target| &target.states).flatten().for_each(|state| state.release());
         match first_failure {
             Some(failure) => Err(failure.into()),
             None if failed > 0 => Err(StopError::Thread),

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
 use lunette_block::{
-    EngineKind, IdentityOverride, StateContent, StateError, StateFile, Store, StoreSpec, Volume, VolumeSpec,
+    EngineKind, IdentityOverride, StateContent, StateError, StateFile, StateLock, Store, StoreSpec, Volume,
+    VolumeSpec,
 };
 use lunette_scsi::{
     ConfigError, Damage, DamageWatch, Device, Domain, Identity, LogicalUnit, LogicalUnitConfig, Lun,
@@ -216,12 +217,15 @@ fn open_unit(
         unmap: features.unmap && !config.read_only,
     };
     let (state, saved) = match state_path(&config.store, identity.naa, state_directory) {
-        Some(path) => open_state(path, (&config.store, state_directory), &place)?,
+        Some(path) => open_state(path, config, state_directory, &place)?,
         None => (None, None),
     };
     let saved = match (&state, &saved) {
-        (_, Some(content)) => {
+        (Some(_), Some(content)) => {
             Saved::Parts { settings: &content.essential, reservations: content.replaceable.as_deref() }
+        }
+        (None, Some(content)) => {
+            Saved::Elsewhere { settings: &content.essential, reservations: content.replaceable.as_deref() }
         }
         (Some(_), None) => Saved::Nothing,
         (None, None) => Saved::Nowhere,
@@ -317,28 +321,51 @@ type OpenedState = (Option<Arc<StateFile>>, Option<StateContent>);
 
 /// The place for a unit's state and what is in it. What cannot be written is no place, unless there is something in it. Before
 /// anything is written over reservations that cannot be read, they are copied. Where a directory was chosen and has none, the state
-/// must not have been left beside the image, for hosts rely on the reservations in it.
+/// must not have been left beside the image, for hosts rely on the reservations in it. What another process writes is only read.
 fn open_state(
     path: PathBuf,
-    (store, directory): (&StoreSpec, Option<&Path>),
+    config: &UnitConfig,
+    directory: Option<&Path>,
     unit: &UnitPlace,
 ) -> Result<OpenedState, StartError> {
     let fault = |source| StartError::StateFile { unit: unit.clone(), source };
-    let (file, saved) = StateFile::open(path).map_err(fault)?;
-    if saved.is_none() {
-        if let Some(beside) = directory.and_then(|_| path_beside(store)).filter(|beside| beside.exists()) {
-            let path = file.path().to_owned();
-            return Err(StartError::StateBeside { unit: unit.clone(), beside, path });
+    // Who may write to the disk is alone with it, and so with its state.
+    let lock = config.read_only.then(|| StateLock::take(&path));
+    let (mut file, saved) = StateFile::open(path).map_err(fault)?;
+    let locked_out = match lock {
+        Some(Ok(Some(lock))) => {
+            file = file.locked_by(lock);
+            None
         }
-        if let Err(error) = file.check_writable() {
-            let path = file.path().display();
-            warn!(
-                %unit, %path, %error,
-                "no state can be kept here: hosts that ask for reservations over a restart (APTPL) are refused, and settings are lost \
-                 with the process; state_directory names another place"
-            );
-            return Ok((None, None));
-        }
+        Some(Ok(None)) => Some("another process, which serves the same disk, has its lock".to_owned()),
+        // Where nothing can be written, nobody does.
+        Some(Err(error)) if file.check_writable().is_ok() => Some(format!("cannot lock it: {error}")),
+        Some(Err(_)) | None => None,
+    };
+    let left_beside = directory.filter(|_| saved.is_none()).and_then(|_| path_beside(&config.store));
+    if let Some(beside) = left_beside.filter(|beside| beside.exists()) {
+        let path = file.path().to_owned();
+        return Err(StartError::StateBeside { unit: unit.clone(), beside, path });
+    }
+    if let Some(why) = locked_out {
+        let path = file.path().display();
+        warn!(
+            %unit, %path, why,
+            "the state of the unit is not kept here, and counts as it is now: hosts that ask for reservations over a restart (APTPL) are \
+             refused, and settings are lost with the process; serve the disk by one process"
+        );
+        return Ok((None, saved));
+    }
+    if saved.is_none()
+        && let Err(error) = file.check_writable()
+    {
+        let path = file.path().display();
+        warn!(
+            %unit, %path, %error,
+            "no state can be kept here: hosts that ask for reservations over a restart (APTPL) are refused, and settings are lost \
+             with the process; state_directory names another place"
+        );
+        return Ok((None, None));
     }
     if saved.as_ref().is_some_and(|content| content.replaceable.is_none()) {
         let path = file.path();

@@ -211,3 +211,40 @@ fn a_place_that_is_not_there_is_not_writable() {
     assert!(matches!(file.replace(b"x", b""), Err(ReplaceError::Unchanged(_))));
     assert!(file.copy_aside().is_err());
 }
+
+#[test]
+fn one_at_a_time_has_the_lock_whatever_becomes_of_the_file() {
+    let (directory, path) = place();
+    let lock = StateLock::take(&path).unwrap().expect("nobody has it");
+    let file = StateFile::open(path.clone()).unwrap().0.locked_by(lock);
+    for _ in 0..2 {
+        assert!(StateLock::take(&path).unwrap().is_none());
+        file.replace(b"a", b"b").unwrap();
+    }
+    file.release();
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "the state alone");
+    assert!(file.replace(b"c", b"d").is_err(), "it is somebody else's");
+    assert_eq!(essential(&path), b"a");
+    // What a process that was killed has left is in nobody's way.
+    fs::write(directory.path().join("unit.lunette-state.lock"), b"").unwrap();
+    assert!(StateLock::take(&path).unwrap().is_some());
+    assert!(StateLock::take(&path).unwrap().is_some());
+}
+
+#[test]
+fn many_who_come_and_go_never_have_the_lock_together() {
+    let (_directory, path) = place();
+    let holders = std::sync::atomic::AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..500 {
+                    let Some(lock) = StateLock::take(&path).unwrap() else { continue };
+                    assert_eq!(holders.fetch_add(1, std::sync::atomic::Ordering::SeqCst), 0);
+                    holders.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
+                    drop(lock);
+                }
+            });
+        }
+    });
+}
