@@ -475,7 +475,7 @@ impl Session {
 
     /// The transport of a connection has failed, or the driver gives it up. At ErrorRecoveryLevel 0 and 1 that ends the
     /// session (7.1.4.4). At level 2 the tasks wait for another connection: one that there is, or one that the driver logs in,
-    /// not before Time2Wait and within Time2Retain after it; see [`Self::lost_connection`]. A Time2Wait above
+    /// not before Time2Wait and within Time2Retain after it; see [`Self::lost_connections`]. A Time2Wait above
     /// [`Settings::time2wait_max`] is not waited: the session ends.
     pub fn connection_lost(&mut self, connection: ConnectionId, loss: Loss, outbox: &mut Outbox) {
         let Some(at) = self.connections.iter().position(|of| of.id == connection) else { return };
