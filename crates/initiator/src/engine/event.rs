@@ -199,9 +199,7 @@ impl Engine {
             Event::Unanswered { request, reject } => {
                 let is_function = self.functions.contains(&request);
                 self.functions.retain(|function| *function != request);
-                if is_function && self.session.is_over() {
-                    self.haunt();
-                }
+                self.has_late_function |= is_function && self.session.is_over();
                 let reply = reject.map_or(Reply::None, Reply::Rejected);
                 if !self.is_of_overdue(request, reply) {
                     self.events.push_back(EngineEvent::Unanswered { request: RequestId(request) });
@@ -231,8 +229,17 @@ impl Engine {
             }
             Event::SessionEnded if self.is_closing => self.over("the session was logged out".into()),
             // Of several connections each may have been logged out alone.
-            Event::SessionEnded => self.lost("the target asked for a logout".into()),
-            Event::SessionLost { .. } => self.lost(reason.to_owned()),
+            Event::SessionEnded => {
+                // What it had is ended.
+                self.has_late_function = false;
+                self.lost("the target asked for a logout".into());
+            }
+            Event::SessionLost { .. } => {
+                if std::mem::take(&mut self.has_late_function) {
+                    self.haunt();
+                }
+                self.lost(reason.to_owned());
+            }
             Event::Rejected { reason, opcode, .. } => {
                 tracing::warn!(reason, opcode, "the target rejected a PDU");
             }

@@ -186,8 +186,10 @@ pub struct Engine {
     detail: Option<String>,
     /// Requests that abort commands, which end by themselves.
     aborts: Vec<RequestHandle>,
-    /// Functions that a caller has asked for.
+    /// Functions that a caller has asked for, of those that end commands of others, too.
     functions: Vec<RequestHandle>,
+    /// One of these, or of the engine's own, has no answer: it may be carried out when the session is lost.
+    has_late_function: bool,
     /// Commands that are not answered in time.
     overdue: Overdue,
     /// Units that were reset after something was written to them that was not flushed since.
@@ -262,6 +264,7 @@ impl Engine {
             detail: None,
             aborts: Vec::new(),
             functions: Vec::new(),
+            has_late_function: false,
             overdue: Overdue::default(),
             resets: Vec::new(),
             dirty: Vec::new(),
@@ -395,7 +398,14 @@ impl Engine {
     /// What the session says against it.
     pub fn manage(&mut self, function: Function) -> Result<RequestId, CommandError> {
         let asked = self.session.manage(self.now, function, &mut self.outbox);
-        self.functions.extend(asked);
+        let is_for_all = matches!(
+            function,
+            Function::ClearTaskSet(_)
+                | Function::LogicalUnitReset(_)
+                | Function::TargetWarmReset
+                | Function::TargetColdReset
+        );
+        self.functions.extend(asked.ok().filter(|_| is_for_all));
         self.settle();
         asked.map(RequestId).map_err(|error| CommandError::Invalid(error.to_string()))
     }

@@ -208,16 +208,18 @@ impl Reservations {
 
     /// A command has changed this, or found it as it asked for.
     pub(crate) fn count_command(&mut self) {
-        self.commands += 1;
+        self.commands = self.commands.wrapping_add(1);
     }
 
-    /// Takes the one command back that came after `before`. False: others have come since then, whose answers rely on it.
+    /// Takes the one command back that came after `before`. False: others have come since then, whose answers may rely on it.
     pub(crate) fn take_back(&mut self, before: &Reservations) -> bool {
-        if self.commands != before.commands + 1 {
+        if self.commands != before.commands.wrapping_add(1) {
             return false;
         }
-        let (generation, commands) = (self.generation, self.commands);
-        *self = Reservations { generation, commands, ..before.clone() };
+        let generation = self.generation;
+        *self = Reservations { generation, ..before.clone() };
+        // It is counted as well, and the one before it is the last one again.
+        self.commands = before.commands.wrapping_sub(1);
         if generation != before.generation {
             // Who has read the generation in between is to see that it was not the last change.
             self.count_change();

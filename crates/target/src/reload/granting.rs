@@ -23,31 +23,63 @@ pub(super) fn check(
     if who_gets_in(old) == who_gets_in(new) || new.redirect.is_some() {
         return Ok(());
     }
-    for (lun, (old, new_unit)) in listed(&old.units, &new.units, |unit| unit.lun) {
+    for (lun, (old_unit, new_unit)) in listed(&old.units, &new.units, |unit| unit.lun) {
         // A new unit is not served before the restart.
-        let Some(old) = old.filter(|_| may_grant(new, lun)) else { continue };
-        if let Some(difference) = difference(old, new_unit) {
+        let Some(old_unit) = old_unit.filter(|_| may_open(old, new, lun)) else { continue };
+        if let Some(difference) = difference(old_unit, new_unit) {
             return Err(ReloadError::Unit { target: new.name.clone(), lun, difference });
         }
     }
     let names_a_way = |rule: &AccessRule| !rule.groups.is_empty() || !rule.portals.is_empty();
     let (served, wanted) = (ways(before, old), ways(after, new));
     let is_held = if new.access.iter().any(names_a_way) {
-        served == wanted
+        served.iter().all(|way| wanted.contains(way))
     } else {
         served.iter().all(|(address, _)| wanted.iter().any(|(other, _)| other == address))
     };
     if is_held { Ok(()) } else { Err(ReloadError::Way { target: new.name.clone() }) }
 }
 
+/// Whether the target could show a unit to somebody who does not get it now. What only takes from hosts is none of that, so that a
+/// leak can be stopped while a disk waits for the restart.
+fn may_open(old: &TargetConfig, new: &TargetConfig, lun: u16) -> bool {
+    let is_moved_here = old.redirect.is_some();
+    let has_fewer_users = old.chap.mutual == new.chap.mutual
+        && old.chap.users.is_empty() == new.chap.users.is_empty()
+        && new.chap.users.iter().all(|user| old.chap.users.contains(user));
+    is_moved_here || !has_fewer_users && may_grant(new, lun) || rules_may_open(&old.access, &new.access, lun)
+}
+
+/// The same of rules, of which the first that fits a host counts, and without which all get everything.
+fn rules_may_open(old: &[AccessRule], new: &[AccessRule], lun: u16) -> bool {
+    if old.is_empty() || new.is_empty() {
+        return !old.is_empty();
+    }
+    let mut left = old.iter();
+    for (at, rule) in new.iter().enumerate() {
+        match left.clone().position(|other| other == rule) {
+            Some(0) => _ = left.next(),
+            // Whom the rules between have fitted, this one or one behind it may.
+            Some(_) if new[at..].iter().any(|rule| grants(rule, lun)) => return true,
+            Some(skipped) => _ = left.nth(skipped),
+            None if grants(rule, lun) => return true,
+            None => {}
+        }
+    }
+    false
+}
+
 /// Whether a rule of the target could show a unit to somebody.
 fn may_grant(target: &TargetConfig, lun: u16) -> bool {
-    target.access.is_empty()
-        || target.access.iter().any(|rule| match &rule.grant {
-            Grant::Nothing => false,
-            Grant::Everything { .. } => true,
-            Grant::Units(units) => units.iter().any(|grant| grant.unit == lun),
-        })
+    target.access.is_empty() || target.access.iter().any(|rule| grants(rule, lun))
+}
+
+fn grants(rule: &AccessRule, lun: u16) -> bool {
+    match &rule.grant {
+        Grant::Nothing => false,
+        Grant::Everything { .. } => true,
+        Grant::Units(units) => units.iter().any(|grant| grant.unit == lun),
+    }
 }
 
 /// What makes the served unit another disk than the new one, or one that is less protected.
@@ -90,6 +122,8 @@ fn ways(config: &Config, target: &TargetConfig) -> Vec<(SocketAddr, u16)> {
 
 #[cfg(test)]
 mod tests {
+    use lunette_iscsi::chap::{ChapCredential, ChapUser, Secret};
+
     use super::*;
 
     const TARGET: &str = "iqn.2026-11.io.lunette:t";
@@ -126,11 +160,13 @@ mod tests {
             (r#"{ number = 0, store = "a.img", ro = true }"#, "becomes read-only"),
             (r#"{ number = 1, store = "b.img" }"#, "is gone"),
         ] {
-            for access in [(HOST_A, HOST_B), (HOST_A, ""), ("", HOST_A)] {
+            for access in [(HOST_A, HOST_B), (HOST_A, "")] {
                 let refusal = units(A, new, access).unwrap_err();
                 assert!(refusal.starts_with(&format!("target {TARGET}: LUN 0 {what},")), "{refusal}");
             }
-            assert_eq!(units(A, new, (HOST_A, HOST_A)), Ok(()), "nobody else gets it");
+            for access in [(HOST_A, HOST_A), ("", HOST_A)] {
+                assert_eq!(units(A, new, access), Ok(()), "nobody else gets it");
+            }
         }
     }
 
@@ -157,6 +193,43 @@ mod tests {
             units(two, other, (HOST_A, &grants(r#""0=1""#))).unwrap_err().contains("LUN 1 has another store")
         );
         assert_eq!(units(two, other, (HOST_A, "{ refuse = true }")), Ok(()));
+    }
+
+    /// The disk waits for tonight, and a leak must not.
+    #[test]
+    fn what_is_only_taken_from_hosts_is_taken_at_once() {
+        let (two, other) = (
+            r#"{ number = 0, store = "a.img" }, { number = 1, store = "b.img" }"#,
+            r#"{ number = 0, store = "a.img" }, { number = 1, store = "c.img" }"#,
+        );
+        let changed = |old: &[&str], new: &[&str]| {
+            let [old, new] = [old, new].map(|rules| rules.join(", "));
+            units(two, other, (&old, &new))
+        };
+        let zero_to_b = r#"{ initiators = ["iqn.2026-11.example:b"], luns = ["0=0"] }"#;
+        let refuse_a = r#"{ initiators = ["iqn.2026-11.example:a"], refuse = true }"#;
+        assert_eq!(changed(&[HOST_A, HOST_B], &[HOST_A]), Ok(()));
+        assert_eq!(changed(&[HOST_A], &[HOST_A, zero_to_b]), Ok(()));
+        assert_eq!(changed(&[HOST_A], &[refuse_a, HOST_A]), Ok(()));
+        // What stood before a rule that grants it may have kept somebody from that.
+        assert!(changed(&[refuse_a, HOST_A], &[HOST_A]).is_err());
+        assert!(changed(&[zero_to_b, HOST_A], &[HOST_A]).is_err());
+        assert!(changed(&[HOST_A, zero_to_b], &[zero_to_b, HOST_A]).is_err());
+        assert!(changed(&[HOST_A], &[HOST_A, HOST_B]).is_err());
+
+        let user = |name: &&str| ChapUser {
+            credential: ChapCredential { name: (*name).to_owned(), secret: Secret::new("0123456789abcdef") },
+            initiators: Vec::new(),
+        };
+        let with_users = |luns: &str, names: &[&str]| {
+            let mut config = config(PORTALS, luns, HOST_A, "");
+            config.targets[0].chap.users = names.iter().map(user).collect();
+            config
+        };
+        let both = with_users(two, &["x", "y"]);
+        assert_eq!(checked(&both, &with_users(other, &["x"])), Ok(()));
+        assert!(checked(&both, &with_users(other, &["x", "z"])).is_err());
+        assert!(checked(&both, &with_users(other, &[])).is_err(), "without users all get in");
     }
 
     #[test]
@@ -190,6 +263,12 @@ mod tests {
         assert_eq!(checked(&old, &new([1, 2], "{ groups = [2] }", "")), Ok(()), "the ways are as before");
         assert_eq!(checked(&old, &new([2, 1], "{ groups = [1] }", "")), Ok(()), "the rules are as before");
         assert_eq!(checked(&old, &new([2, 1], HOST_A, "")), Ok(()), "no rule names a group");
+        let third = format!("{}[[portal]]\naddress = \"127.0.0.3\"\ngroup = 3\n", portals([1, 2]));
+        assert_eq!(
+            checked(&old, &config(&third, A, "{ groups = [3] }", "")),
+            Ok(()),
+            "nobody comes there before the restart"
+        );
         assert!(
             checked(&old, &new([1, 2], HOST_A, "groups = [1]")).is_err(),
             "there is one way more until the restart"

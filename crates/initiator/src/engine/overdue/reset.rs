@@ -154,7 +154,7 @@ impl Engine {
         } else if !self.session.is_over() {
             self.give_up(lun);
         } else {
-            self.haunt();
+            self.has_late_function = true;
         }
         true
     }

@@ -126,7 +126,7 @@ impl PersistentReserve {
                 let (mut stores, mut before) = (false, None);
                 match change(context, action, kind, list, (&mut stores, &mut before)) {
                     Ok(effects) => match before {
-                        Some(before) if stores => claim(before),
+                        Some(before) if stores && context.unit().saved().is_kept() => claim(before),
                         _ => carry_on(context.unit(), action, effects, stores),
                     },
                     Err(Refusal::Conflict) => end(Status::ReservationConflict),
@@ -266,7 +266,6 @@ fn carry_on(unit: &LogicalUnit, action: Action, effects: Effects, stores: bool) 
     store(unit, stores)
 }
 
-/// Nobody asks for what must be stored where nothing is kept.
 fn claim(before: Reservations) -> Progress {
     let claiming = PersistentReserve::Claiming { before: Box::new(before) };
     Ok((State::PersistentReserve(claiming), Step::Io(Io::SaveState)))

@@ -103,6 +103,43 @@ fn a_claim_that_cannot_be_stored_is_taken_back() {
     }
 }
 
+/// Hosts that come together while the file system is full.
+#[test]
+fn claims_that_fail_together_are_taken_back_from_the_last_to_the_first() {
+    let mut hosts = Hosts::new(Saved::Nothing);
+    good(&hosts.out(0, 0, 0, &list(0, 0xa, APTPL)));
+    let registrants = hosts.report(0, 0);
+    let begin = |hosts: &Hosts, who: usize, action: u8, kind: u8, data_out: &[u8]| {
+        let host = &hosts.all[who];
+        let (mut task, _) = Task::start(&host.nexus, host.lun, &out_cdb(action, kind, data_out.len()));
+        assert_eq!(task.resume(&host.nexus, Event::DataOut(data_out)), Next::Io(Io::SaveState));
+        task
+    };
+    let reserve = begin(&hosts, 0, 1, 6, &list(0xa, 0, 0));
+    let register = begin(&hosts, 1, 6, 0, &list(0, 0xb, APTPL));
+    for (who, mut task) in [(1, register), (0, reserve)] {
+        let failed = Event::Io { result: Err(IoError::Hardware), data_out: &[], medium: &[] };
+        let next = task.resume(&hosts.all[who].nexus, failed);
+        assert!(matches!(next, Next::Done(done) if done.sense.is_some()));
+    }
+    assert_eq!((&hosts.report(0, 0)[4..], hosts.report(0, 1)[7]), (&registrants[4..], 0));
+}
+
+/// Another process keeps the state: nothing is stored here, and nothing fails for it.
+#[test]
+fn what_is_kept_elsewhere_is_claimed_without_being_stored() {
+    let mut keeper = Hosts::new(Saved::Nothing);
+    good(&keeper.out(0, 0, 0, &list(0, 0xa, APTPL)));
+    let state = keeper.unit().state();
+    let elsewhere = Saved::Elsewhere { settings: &state.settings, reservations: Some(&state.reservations) };
+    let mut hosts = Hosts::new(elsewhere);
+    for (who, action, kind, list) in [(0, 1, 6, list(0xa, 0, 0)), (1, 6, 0, list(0, 0xb, 0))] {
+        hosts.all[who].disk.fail = Some(SAVES_FAIL);
+        good(&hosts.out(who, action, kind, &list));
+    }
+    assert_eq!(hosts.unit().next_work(), None);
+}
+
 /// What was good since then relies on it: the same command once more, or one of another host. What gives something up has told
 /// others.
 #[test]
