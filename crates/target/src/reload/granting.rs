@@ -47,7 +47,8 @@ fn may_open(old: &TargetConfig, new: &TargetConfig, lun: u16) -> bool {
     let has_fewer_users = old.chap.mutual == new.chap.mutual
         && old.chap.users.is_empty() == new.chap.users.is_empty()
         && new.chap.users.iter().all(|user| old.chap.users.contains(user));
-    is_moved_here || !has_fewer_users && may_grant(new, lun) || rules_may_open(&old.access, &new.access, lun)
+    let more_get_in = is_moved_here || !has_fewer_users;
+    more_get_in && may_grant(new, lun) || rules_may_open(&old.access, &new.access, lun)
 }
 
 /// The same of rules, of which the first that fits a host counts, and without which all get everything.
@@ -246,6 +247,8 @@ mod tests {
             ..old
         };
         assert!(checked(&was_moved, &here_again).is_err());
+        let for_nobody = config(PORTALS, r#"{ number = 0, store = "b.img" }"#, "{ refuse = true }", "");
+        assert_eq!(checked(&was_moved, &for_nobody), Ok(()), "it is here again, and shows nothing");
     }
 
     #[test]
