@@ -5,11 +5,13 @@ use super::value;
 use crate::report::figure_text;
 use crate::study::judgement::OFF;
 use crate::study::memory::SERVER_BYTES;
-use crate::study::published::{LU_FILES_NFS, LU_FILES_SMB};
+use crate::study::published::{LU_FILES_NFS, LU_FILES_SMB, LU_SPREAD};
 use crate::study::{Cell, CellResult};
 
-/// What turning disks make of a deviation has to be this share of it at least.
-const TURNING_SHARE: f64 = 0.5;
+/// What the accesses to disks make of a deviation has to be this share of it at least.
+const ACCESSES_SHARE: f64 = 0.5;
+/// What the paper calls the network of `lu-files` in its table 3.
+const CONFIGURATIONS: [(&str, &str); 2] = [("gige", "gige-lan-iscsi"), ("campus", "campus-iscsi")];
 /// What Fujita and Ogawara's target had for its page cache, and ours may have, in bytes.
 const PAGE_CACHE_BYTES: f64 = SERVER_BYTES as f64;
 /// A file of theirs.
@@ -49,16 +51,35 @@ pub(super) fn files(
     };
     if is_deviation {
         let column = "std_ms";
-        // A block is anywhere on a turn; of several accesses to find, each is.
-        let of_turn_ms = 2.0 * half_turn_ms / 12_f64.sqrt();
+        // Delays that know nothing of each other: their variances add up.
         let accesses = (published_mean(cell)? / half_turn_ms).max(1.0);
-        let of_all_ms = of_turn_ms * accesses.sqrt();
-        if of_all_ms >= published * TURNING_SHARE && published >= of_turn_ms {
+        let of_all = |of_one: f64| {
+            let of_all = of_one * accesses.sqrt();
+            (of_all >= published * ACCESSES_SHARE && published >= of_one).then_some(of_all)
+        };
+        let room = |of_all| {
+            format!(
+                "and up to {} ms of as many as the published mean has room for; {here}",
+                figure_text(of_all)
+            )
+        };
+        // A block is anywhere on a turn.
+        let of_turn = 2.0 * half_turn_ms / 12_f64.sqrt();
+        if let Some(of_all) = of_all(of_turn) {
             return Some(format!(
-                "disks: one that turns {speed} times a minute makes a deviation of {} ms for each access by its turning alone, and up to {} ms of as many \
-                 as the published mean has room for; {here}",
-                figure_text(of_turn_ms),
-                figure_text(of_all_ms)
+                "disks: one that turns {speed} times a minute makes a deviation of {} ms for each access by its turning alone, {}",
+                figure_text(of_turn),
+                room(of_all)
+            ));
+        }
+        // Arms and the network have their part, too.
+        if let Some((of_read, of_all)) =
+            read_deviation(cell).and_then(|of_read| Some((of_read, of_all(of_read)?)))
+        {
+            return Some(format!(
+                "disks: in table 3 of the paper one read of this length over iSCSI, at random and without a file system, has a deviation of {} ms on the same disks, {}",
+                figure_text(of_read),
+                room(of_all)
             ));
         }
         let iscsi = over_iscsi(column)?;
@@ -97,6 +118,14 @@ pub(super) fn files(
             (published / half_turn_ms).floor()
         )
     })
+}
+
+/// The deviation of one read over iSCSI, of the length of a cell's files and over its network.
+fn read_deviation(cell: &Cell) -> Option<f64> {
+    let network = value(cell, "network")?;
+    let (_, configuration) = CONFIGURATIONS.iter().find(|(own, _)| *own == network)?;
+    let wanted = [("configuration", *configuration), ("size_kib", value(cell, "size_kib")?)];
+    (value(cell, "op")? == "read").then(|| LU_SPREAD.one(&wanted, "std_ms"))?
 }
 
 /// The mean time of the files whose deviation a cell has.

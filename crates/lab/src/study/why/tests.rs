@@ -114,9 +114,7 @@ fn each_reason_is_of_a_kind_that_the_paper_has_figures_for() {
         assert!(!["NaN", "inf", " 0 KB"].iter().any(|fault| why.contains(fault)), "{}: {why}", named());
     }
     assert!(count > 200, "{count}");
-    // Deviations over iSCSI that turning disks do not have: nobody knows what made them.
-    let is_deviation = |named: &String| named.starts_with("lu-files") && named.contains("\"deviation\"");
-    assert!(without.len() <= 2 && without.iter().all(is_deviation), "{without:?}");
+    assert!(without.is_empty(), "{without:?}");
 }
 
 #[test]
@@ -143,8 +141,15 @@ fn a_file_server_is_told_from_disks_by_iscsi_on_the_same_ones() {
             && text.contains("one of 37.3 ms"),
         "{text}"
     );
-    // 4.4 ms, of which turning makes 2.1 at most, and there is no other figure.
-    assert_eq!(of(&["deviation", "gige", "read", "iscsi", "4"], 0.1), "");
+    // 4.4 ms, of which turning makes 2.1 at most: but a read of the same disks has 3.1 in another table, and 3.8 with the mean's room.
+    let text = of(&["deviation", "gige", "read", "iscsi", "4"], 0.1);
+    assert!(
+        text.starts_with("disks: in table 3 of the paper one read of this length over iSCSI")
+            && text.contains("of 3.10 ms on the same disks, and up to 3.77 ms"),
+        "{text}"
+    );
+    let text = of(&["deviation", "campus", "read", "iscsi", "4"], 0.1);
+    assert!(text.contains("of 2.80 ms on the same disks, and up to 3.41 ms"), "{text}");
 }
 
 #[test]
