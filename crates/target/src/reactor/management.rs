@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use lunette_iscsi::session::{FunctionAnswer, ManagementId, TaskId};
+use lunette_iscsi::session::{CloseReason, FunctionAnswer, ManagementId, TaskId};
 use lunette_scsi::{Lun, Nexus, NexusName};
 use lunette_wire::initiator::TaskManagementFunction;
 use lunette_wire::target::TaskManagementOutcome;
@@ -218,9 +218,7 @@ impl Reactor {
             Taken::Reserved => has_unsent(true),
         };
         if is_over {
-            for token in self.close_session(index) {
-                self.disconnect(token.index, &Disconnect::Fenced);
-            }
+            self.drop_session(index, &Disconnect::Fenced);
         }
     }
 
@@ -271,7 +269,18 @@ impl Reactor {
         }
     }
 
-    /// Ends a session whose connections, which are returned, the caller closes.
+    /// Ends a session and closes its connections at once.
+    fn drop_session(&mut self, index: usize, reason: &Disconnect) {
+        for token in self.close_session(index) {
+            if self.connection(token).is_some() {
+                self.disconnect(token.index, reason);
+            }
+        }
+    }
+
+    /// Ends a session whose connections, which are returned, the caller closes: to the reactor they are still those of the session at this
+    /// index, which may be another one soon.
+    #[must_use]
     fn close_session(&mut self, index: usize) -> Vec<Token> {
         let Some(session) = self.sessions.get_mut(index) else { return Vec::new() };
         let links = std::mem::take(&mut session.links);
@@ -291,7 +300,7 @@ impl Reactor {
         let is_deserted =
             |of: &TargetSession| of.links.is_empty() && !of.core.is_closing() && !of.core.retains();
         if self.sessions.get(index).is_some_and(is_deserted) {
-            self.close_session(index);
+            self.drop_session(index, &Disconnect::Session(CloseReason::SessionFailed));
         }
         self.bound_retained(index);
     }
@@ -311,7 +320,8 @@ impl Reactor {
             info!(initiator = %session.initiator, "session waits for its initiator to come back");
         } else {
             warn!(initiator = %session.initiator, "too many sessions wait for their initiators; this one ends");
-            self.close_session(index);
+            // One that has logged out may still wait for a store, and for its answer.
+            self.drop_session(index, &Disconnect::Session(CloseReason::SessionFailed));
         }
     }
 
@@ -324,11 +334,7 @@ impl Reactor {
         };
         session.waiters.push(waiter);
         info!(initiator = %session.initiator, "session is being replaced by a new login");
-        for token in self.close_session(index) {
-            if self.connection(token).is_some() {
-                self.disconnect(token.index, &Disconnect::Reinstated);
-            }
-        }
+        self.drop_session(index, &Disconnect::Reinstated);
     }
 
     /// The last task of a session has gone: its identity is free.

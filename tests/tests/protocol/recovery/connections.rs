@@ -307,6 +307,29 @@ fn what_nobody_comes_back_for_ends() {
     assert_eq!(first.max_cmd_sn(), first.cmd_sn.plus(127), "the window has leaked");
 }
 
+/// Where no more sessions may be kept, one ends with its last connection that had not been logged out (6.3.5); another, which still waits
+/// for a store to answer its logout, is closed with it, or it would speak in the next session at that place.
+#[test]
+fn a_connection_that_leaves_does_not_outlive_its_session() {
+    let target = InProcess::start_with(&[DISK], |config| {
+        config.limits.error_recovery_level = 2;
+        config.limits.time2retain_s = 3600;
+        config.limits.retained_sessions_max = 0;
+    });
+    let mut first = level_2(&target, &[]);
+    let second = connect(&target, &first, 1).expect("a login");
+    target.hold(0, OperationKind::Write);
+    first.write(0, 0, &[0xaa; BLOCK_BYTES]).expect("sent");
+    target.wait_for_calls(0, OperationKind::Write, 1);
+    first.log_out(LogoutReason::CloseConnection, 0).expect("sent");
+    first.silent().expect("the answer waits for the store");
+    drop(second);
+    first.ends().expect("it is closed with its session");
+    target.faults(0).clear();
+    let mut next = level_2(&target, &[]);
+    expect_ready(&mut next, 0);
+}
+
 /// A session that nobody comes back to ends after Time2Retain (6.3.5), at once where as many as may be are kept already,
 /// and when the target stops.
 #[test]
