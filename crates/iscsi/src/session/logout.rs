@@ -149,13 +149,21 @@ impl<D: Share> Session<D> {
         self.settle(outbox);
     }
 
-    /// Gives a connection up, and the session with it.
+    /// Gives a connection up, and the session with it unless that connection was leaving (11.14) or is kept for recovery.
     pub(super) fn close_connection(&mut self, cid: Cid, reason: CloseReason, outbox: &mut Outbox<D>) {
+        if self.connection_mut(cid).is_some_and(|connection| connection.leaving) {
+            return self.emit_close(cid, reason, outbox);
+        }
         let has_died = matches!(reason, CloseReason::Silent(_) | CloseReason::Unacknowledged(_));
         if has_died && self.retains() {
             self.emit_close(cid, reason, outbox);
             return self.retain(cid, outbox);
         }
+        self.close_all(cid, reason, outbox);
+    }
+
+    /// Gives a connection up, and the session with it.
+    fn close_all(&mut self, cid: Cid, reason: CloseReason, outbox: &mut Outbox<D>) {
         if let CloseReason::Silent(_)
         | CloseReason::Unacknowledged(_)
         | CloseReason::LogoutOverdue(_)
@@ -174,7 +182,7 @@ impl<D: Share> Session<D> {
     pub(super) fn give_up(&mut self, reason: CloseReason, outbox: &mut Outbox<D>) {
         match self.connections.iter().find(|connection| !connection.closing).map(|connection| connection.cid)
         {
-            Some(cid) => self.close_connection(cid, reason, outbox),
+            Some(cid) => self.close_all(cid, reason, outbox),
             None => {
                 self.begin_closing(outbox);
                 self.settle(outbox);

@@ -5,6 +5,7 @@ mod at_once;
 mod both_ways;
 mod declaration;
 mod fence;
+mod leaving;
 mod order;
 
 use lunette_wire::initiator::{

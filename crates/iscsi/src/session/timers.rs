@@ -184,6 +184,10 @@ impl<D: Share> Session<D> {
             connection.ping = Some(Ping { tag: connection.latest_ping_tag(), sent_at: now });
             return;
         }
+        if connection.leaving {
+            // Its initiator has nothing more to say (11.14).
+            return;
+        }
         let silence = now.saturating_sub(connection.heard_at);
         let Some(interval) = self.settings.nop_interval.filter(|&interval| silence >= interval) else {
             return;
