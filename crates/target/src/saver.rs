@@ -6,7 +6,8 @@
 
 use std::collections::HashMap;
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use std::{io, thread};
 
 use lunette_block::{ReplaceError, StateFile};
@@ -63,6 +64,8 @@ pub(crate) struct WaitingCommand {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Saver {
     files: Arc<Mutex<Files>>,
+    /// Told when a file has nothing more to be stored.
+    idle: Arc<Condvar>,
 }
 
 /// What waits for the thread of each file that has one. The files are those of the wishes, and told apart by where they
@@ -87,6 +90,13 @@ impl Saver {
             drop(files);
             refused.into_iter().flatten().for_each(|save| save.tell(false));
         }
+    }
+
+    /// Waits until nothing is being stored any more; false when that took longer than `limit`. Who lets a file go before has two processes
+    /// store it side by side.
+    pub(crate) fn settle(&self, limit: Duration) -> bool {
+        let waited = self.idle.wait_timeout_while(self.lock(), limit, |files| !files.is_empty());
+        waited.unwrap_or_else(PoisonError::into_inner).0.is_empty()
     }
 
     fn lock(&self) -> MutexGuard<'_, Files> {
@@ -115,6 +125,7 @@ impl Saver {
         let served = std::mem::take(files.get_mut(&key)?);
         if served.is_empty() {
             files.remove(&key);
+            self.idle.notify_all();
             return None;
         }
         Some(served)
@@ -130,4 +141,21 @@ fn store(served: &[Save], file: &StateFile) -> Result<(), ReplaceError> {
         save.unit.note_stored_state_stands();
     }
     stored
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_settles_waits_for_all_that_is_being_stored() {
+        let saver = Saver::default();
+        assert!(saver.settle(Duration::ZERO));
+        saver.lock().insert(1, Vec::new());
+        assert!(!saver.settle(Duration::from_millis(1)));
+        let other = saver.clone();
+        let stored = thread::spawn(move || other.take(1).is_none());
+        assert!(saver.settle(Duration::from_secs(60)));
+        assert!(stored.join().expect("an end"));
+    }
 }

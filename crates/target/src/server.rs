@@ -35,6 +35,9 @@ use crate::surroundings::Surroundings;
 use crate::units::{ServedTarget, TargetReport};
 use crate::upkeep::{self, Upkeep};
 
+/// For how long the states of units may still be stored when everything else has ended.
+const SAVES_MAX: Duration = Duration::from_secs(10);
+
 /// What all threads of a server share.
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -216,6 +219,12 @@ impl Server {
         let shared = &self.handle.shared;
         if shared.stop_now.load(Ordering::Acquire) {
             return Err(StopError::Forced);
+        }
+        if !shared.saver.settle(SAVES_MAX) {
+            error!(
+                "the state of a logical unit was still being stored {} s after the last session",
+                SAVES_MAX.as_secs()
+            );
         }
         // Every volume is closed, whatever becomes of the others; the first failure is returned, all are logged.
         let mut first_failure = None;
