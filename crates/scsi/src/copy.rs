@@ -33,6 +33,7 @@ pub(crate) struct Progress {
     pub(crate) segments: u16,
     /// Medium operations done, modulo 2^16.
     pub(crate) operations: u16,
+    /// From the beginning on, without a gap.
     pub(crate) bytes: u64,
 }
 
@@ -100,7 +101,7 @@ impl Running {
         self.0.abort.load(Ordering::Acquire)
     }
 
-    /// One more medium operation is done, which has moved so many bytes.
+    /// One more medium operation is done, by which so many bytes more have been moved from the beginning on.
     pub(crate) fn moved(&self, bytes: u64) {
         let mut progress = self.0.lock();
         progress.operations = progress.operations.wrapping_add(1);

@@ -105,6 +105,25 @@ impl Ending {
     }
 }
 
+/// What an operation of a range has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Moved {
+    /// A piece was read.
+    Read,
+    /// A piece was written, by which so many bytes more of the range have been moved from its beginning on, without a gap.
+    Written { bytes: u64 },
+}
+
+impl Moved {
+    /// How much more counts as moved.
+    pub(super) fn bytes(self) -> u64 {
+        match self {
+            Moved::Read => 0,
+            Moved::Written { bytes } => bytes,
+        }
+    }
+}
+
 /// A range on its way. Both places and the length are whole blocks of their units and inside their capacities.
 #[derive(Debug)]
 pub(super) struct Mover {
@@ -176,22 +195,29 @@ impl Mover {
         }
     }
 
-    /// The last operation has ended. Tells how many bytes have reached their destination by it.
+    /// The last operation has ended.
     ///
     /// # Errors
     /// How the unit failed.
-    pub(super) fn ended(&mut self, event: Event<'_>) -> Result<u64, SenseData> {
+    pub(super) fn ended(&mut self, event: Event<'_>) -> Result<Moved, SenseData> {
         if !self.is_read {
             let done = event.io(Direction::Read, &self.source.unit)?;
             self.converted = self.convert(done.medium)?;
             self.is_read = true;
-            return Ok(0);
+            return Ok(Moved::Read);
         }
         event.io(Direction::Write, &self.destination.unit)?;
         let length = self.piece_bytes();
         self.is_read = false;
         self.moved_bytes += length;
-        Ok(length)
+        let is_whole = self.moved_bytes == self.length_bytes;
+        // The piece at the beginning is the last that goes backwards.
+        let bytes = match (self.backwards, is_whole) {
+            (false, _) => length,
+            (true, false) => 0,
+            (true, true) => self.length_bytes,
+        };
+        Ok(Moved::Written { bytes })
     }
 
     /// True when what was written so far still needs a flush to be stable, in so far as its unit wants that.

@@ -83,6 +83,25 @@ fn what_could_not_be_flushed_was_not_done() {
     }
 }
 
+/// Where a range overlaps itself and moves up, its end goes first; nobody may go on behind so much of its beginning.
+///
+/// SPC-4: RECEIVE COPY RESULTS.
+#[test]
+fn what_goes_backwards_counts_once_its_beginning_is_there() {
+    fn beginning(io: &Io) -> bool {
+        matches!(io, Io::WriteMedium { offset_bytes: 51200, .. })
+    }
+    let mut host = host(true);
+    let list = lid1(5, 0, &both(), &blocks(0xffff, 0xffff, 3900, 0, 100));
+    host.disk.fail = Some((beginning, IoError::Hardware));
+    assert_eq!(copy(&mut host, &list).code(), THIRD_PARTY);
+    assert!(host.log().iter().any(|io| matches!(io, Io::WriteMedium { .. }) && !beginning(io)), "the end");
+    assert_eq!(status(&mut host), (2, 0, 0));
+    host.disk.fail = None;
+    assert_eq!(copy(&mut host, &list).code(), GOOD);
+    assert_eq!(status(&mut host), (1, 1, 3900 * BLOCK));
+}
+
 /// A copy that has read its first piece and written it.
 fn begun(host: &Host, list: &[u8]) -> Task {
     let (mut task, _) = Task::start(&host.nexus, host.lun, &cdb(&COPY, list.len()));

@@ -230,6 +230,51 @@ fn without_a_write_cache_what_a_failed_write_tells_as_done_is_stable() {
     }
 }
 
+/// Blocks that one operation of [`in_pieces`] moves.
+const PIECE: u64 = 512;
+
+/// A host whose copies have more than one piece of few blocks.
+fn in_pieces() -> Host {
+    let domain = Arc::new(Domain::new(Arc::<Surroundings>::default()));
+    let bytes = PIECE as u32 * BLOCK as u32;
+    Host::on(device_in(&domain, config().identity.naa, |config| {
+        (config.max_transfer_bytes, config.optimal_transfer_bytes) = (bytes, bytes);
+    }))
+}
+
+/// WRITE USING TOKEN on the unit of the token.
+fn write_within(host: &mut Host, token: &[u8], ranges: &[(u64, u32)]) -> Reply {
+    let list = write_list(token, 0, 0, ranges);
+    host.run(&cdb(0x83, 0x11, 7, list.len()), &list)
+}
+
+/// COPY OPERATION STATUS and TRANSFER COUNT of the last one.
+fn told_within(host: &mut Host) -> (u8, u64) {
+    let told = host.good(&cdb(0x84, 0x07, 7, 4096), &[]);
+    (told[5], u64::from_be_bytes(told[16..24].try_into().expect("eight bytes")))
+}
+
+/// A host goes on behind what is told, so that has no gaps.
+#[test]
+fn what_was_written_from_the_end_does_not_count() {
+    fn beginning(io: &Io) -> bool {
+        matches!(io, Io::WriteMedium { offset_bytes, .. } if *offset_bytes == PIECE * BLOCK as u64)
+    }
+    let mut host = in_pieces();
+    let up = [(PIECE, 2 * PIECE as u32)];
+    let source = [(0, 2 * PIECE as u32)];
+    let first = token(&mut host, &source);
+    host.log();
+    host.disk.fail = Some((beginning, IoError::Hardware));
+    assert_eq!(write_within(&mut host, &first, &up).status, Status::CheckCondition);
+    assert_eq!(host.log().iter().filter(|io| matches!(io, Io::WriteMedium { .. })).count(), 2);
+    assert_eq!(told_within(&mut host), (2, 0));
+    host.disk.fail = None;
+    let second = token(&mut host, &source);
+    assert_eq!(write_within(&mut host, &second, &up).code(), GOOD);
+    assert_eq!(told_within(&mut host), (1, 2 * PIECE));
+}
+
 /// The unit's own work, and the end of the medium, change what no command writes.
 #[test]
 fn an_erasure_or_a_smaller_medium_revokes() {

@@ -131,8 +131,8 @@ impl Copying {
         }
         let ended = self.mover.as_mut().ok_or(SenseData::internal()).and_then(|mover| mover.ended(event));
         match ended {
-            Ok(bytes) => {
-                self.running.moved(bytes);
+            Ok(moved) => {
+                self.running.moved(moved.bytes());
                 self.go_on(context)
             }
             Err(sense) => self.third_party_failed(context, &sense),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::super::extended_copy::begin_record;
-use super::super::mover::{Ending, Mover, Place, Way};
+use super::super::mover::{Ending, Moved, Mover, Place, Way};
 use super::super::write_same::WriteSame;
 use super::super::{Context, Progress, State, Step, good};
 use super::{
@@ -119,14 +119,14 @@ impl Moving {
         }
         let ended = self.movers.last_mut().ok_or(SenseData::internal()).and_then(|mover| mover.ended(event));
         match ended {
-            // A read has ended: what it brought is what the token stands for if nothing was changed before.
-            Ok(0) if self.rod.is_revoked() => {
+            // What it brought is what the token stands for if nothing was changed before.
+            Ok(Moved::Read) if self.rod.is_revoked() => {
                 self.failed(context, SenseData::illegal(AdditionalSense::TOKEN_REVOKED))
             }
-            Ok(bytes) => {
+            Ok(moved) => {
                 self.rod.touch(uptime(context));
                 if let Some(running) = &self.running {
-                    running.moved(bytes);
+                    running.moved(moved.bytes());
                 }
                 self.go_on(context)
             }
