@@ -90,16 +90,10 @@ impl Rod {
         idle_ms > u64::from(self.timeout_s.load(Ordering::Relaxed)) * 1000
     }
 
-    fn overlaps(&self, changed: Blocks64) -> bool {
-        self.ranges.iter().any(|range| range.lba < changed.end && changed.start < range.end())
+    /// True where it stands for any of these blocks.
+    pub(crate) fn overlaps(&self, blocks: &Range<u64>) -> bool {
+        self.ranges.iter().any(|range| range.lba < blocks.end && blocks.start < range.end())
     }
-}
-
-/// Blocks that change, as many as there are.
-#[derive(Clone, Copy)]
-struct Blocks64 {
-    start: u64,
-    end: u64,
 }
 
 /// Why operations on a unit are looked at.
@@ -147,21 +141,21 @@ impl Watch {
         if self.reasons.load(Ordering::SeqCst) & TOKENS != 0
             && let Some(changed) = io.changes(lengths)
         {
-            self.revoke(changed);
+            self.revoke(&changed);
         }
     }
 
     /// Blocks change without an operation of a command: by the unit's own work, or because the medium ends before them.
     pub(crate) fn about_to_change(&self, blocks: Range<u64>) {
         if self.reasons.load(Ordering::SeqCst) & TOKENS != 0 {
-            self.revoke(blocks);
+            self.revoke(&blocks);
         }
     }
 
-    fn revoke(&self, Range { start, end }: Range<u64>) {
+    fn revoke(&self, changed: &Range<u64>) {
         let mut rods = self.lock();
         rods.retain(|rod| match rod.upgrade() {
-            Some(rod) if rod.overlaps(Blocks64 { start, end }) => {
+            Some(rod) if rod.overlaps(changed) => {
                 rod.is_revoked.store(true, Ordering::SeqCst);
                 false
             }

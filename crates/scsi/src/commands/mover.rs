@@ -2,6 +2,7 @@
 //!
 //! Which range, and what its failure means, is said by the command that moves it.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::{Progress, Step, end, good, is_not_ready, refuses_copy, third_party_failure};
@@ -160,6 +161,31 @@ impl Mover {
     /// Where the data goes.
     pub(super) fn destination(&self) -> &Arc<LogicalUnit> {
         &self.destination.unit
+    }
+
+    /// The blocks that it writes.
+    pub(super) fn writes(&self) -> Range<u64> {
+        self.blocks_at_destination(0..self.length_bytes)
+    }
+
+    /// Those that it writes before all of it is read.
+    pub(super) fn writes_before_last_read(&self) -> Range<u64> {
+        let last_bytes = match self.length_bytes % self.largest_piece_bytes() {
+            0 => self.largest_piece_bytes().min(self.length_bytes),
+            rest => rest,
+        };
+        self.blocks_at_destination(if self.backwards {
+            last_bytes..self.length_bytes
+        } else {
+            0..self.length_bytes - last_bytes
+        })
+    }
+
+    /// The blocks of a part of the range.
+    fn blocks_at_destination(&self, Range { start, end }: Range<u64>) -> Range<u64> {
+        let lba =
+            |at| (self.destination.offset_bytes + at) / u64::from(self.destination.unit.block_length_bytes());
+        lba(start)..lba(end)
     }
 
     /// What to do next, and on which unit; `None` when all is moved. Units may have changed since the last piece, or

@@ -275,6 +275,40 @@ fn what_was_written_from_the_end_does_not_count() {
     assert_eq!(told_within(&mut host), (1, 2 * PIECE));
 }
 
+/// It would end after its first writes, with data of the token written over that its host still needs.
+#[test]
+fn a_copy_that_would_revoke_its_own_token_writes_nothing() {
+    type Ranges<'a> = &'a [(u64, u32)];
+    const ALL: u32 = 2 * PIECE as u32;
+    let far = [(0, ALL), (3000, ALL)];
+    let cases: [(&str, Ranges<'_>, Ranges<'_>); 4] = [
+        ("up", &[(0, ALL)], &[(100, ALL)]),
+        ("down", &[(100, ALL)], &[(0, ALL)]),
+        ("onto a range that comes later", &far, &[(3000, ALL), (0, ALL)]),
+        ("onto what the copy does not want", &far, &[(3000, ALL)]),
+    ];
+    for (which, of, to) in cases {
+        let mut host = in_pieces();
+        let token = token(&mut host, of);
+        host.log();
+        assert_eq!(write_within(&mut host, &token, to).code(), TOKEN_REVOKED, "{which}");
+        assert!(host.log().is_empty(), "{which}");
+        assert_eq!(write_within(&mut host, &token, &[(2000, ALL)]).code(), GOOD, "{which}: it is as it was");
+    }
+    let data = |host: &Host, lba: u64| {
+        let at = lba as usize * BLOCK;
+        host.disk.bytes[at..at + 2 * PIECE as usize * BLOCK].to_vec()
+    };
+    for (from, to) in [(0, PIECE), (PIECE, 0)] {
+        let mut host = in_pieces();
+        (0..).zip(&mut host.disk.bytes).for_each(|(index, byte)| *byte = (index / BLOCK % 251) as u8);
+        let before = data(&host, from);
+        let token = token(&mut host, &[(from, ALL)]);
+        assert_eq!(write_within(&mut host, &token, &[(to, ALL)]).code(), GOOD, "the last piece may");
+        assert!(data(&host, to) == before, "{from} {to}");
+    }
+}
+
 /// The unit's own work, and the end of the medium, change what no command writes.
 #[test]
 fn an_erasure_or_a_smaller_medium_revokes() {

@@ -16,6 +16,7 @@ use crate::rod::{Blocks, Rod, TOKEN_BYTES, Token};
 use crate::sense::{AdditionalSense, SenseData};
 use crate::status::Status;
 use crate::task::Event;
+use crate::unit::LogicalUnit;
 
 const HEADER_BYTES: usize = 536;
 const TOKEN_AT: usize = 16;
@@ -106,6 +107,9 @@ impl Moving {
             return Err(SenseData::invalid_parameter(8));
         }
         let mut movers = pair(&rod, offset, context, ranges);
+        if revokes_own_token(&rod, unit, &movers) {
+            return Err(SenseData::illegal(AdditionalSense::TOKEN_REVOKED));
+        }
         movers.reverse();
         Ok(Moving { running: None, rod, movers, left_volatile: false, ending: None })
     }
@@ -210,6 +214,14 @@ fn pair(rod: &Rod, offset: u64, context: &Context<'_>, ranges: &[Blocks]) -> Vec
         }
     }
     movers
+}
+
+/// Whether a copy would change blocks of its token before it has read all that it wants. It would end by that, with data of the token
+/// written over that its host still needs.
+fn revokes_own_token(rod: &Rod, destination: &Arc<LogicalUnit>, movers: &[Mover]) -> bool {
+    let Some((last, before)) = movers.split_last() else { return false };
+    let mut writes = before.iter().map(Mover::writes).chain([last.writes_before_last_read()]);
+    Arc::ptr_eq(&rod.unit, destination) && writes.any(|blocks| !blocks.is_empty() && rod.overlaps(&blocks))
 }
 
 /// Zeros being written: the token for them has no source.
