@@ -125,6 +125,21 @@ impl Moved {
     }
 }
 
+/// Why a range does not move on: the unit at one of its ends has failed, or cannot be reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    Source(SenseData),
+    Destination(SenseData),
+}
+
+impl Failure {
+    /// What the unit says of it.
+    pub(super) fn sense(&self) -> &SenseData {
+        let (Failure::Source(sense) | Failure::Destination(sense)) = self;
+        sense
+    }
+}
+
 /// A range on its way. Both places and the length are whole blocks of their units and inside their capacities.
 #[derive(Debug)]
 pub(super) struct Mover {
@@ -193,7 +208,7 @@ impl Mover {
     ///
     /// # Errors
     /// Why a unit cannot be reached now.
-    pub(super) fn next(&mut self) -> Result<Option<Step>, SenseData> {
+    pub(super) fn next(&mut self) -> Result<Option<Step>, Failure> {
         if self.moved_bytes == self.length_bytes {
             return Ok(None);
         }
@@ -216,7 +231,8 @@ impl Mover {
             (&self.source, Io::Read { offset_bytes, length_bytes, inspected: true })
         };
         match place.refuses(self.is_read) {
-            Some(sense) => Err(sense),
+            Some(sense) if self.is_read => Err(Failure::Destination(sense)),
+            Some(sense) => Err(Failure::Source(sense)),
             None => Ok(Some(place.step(io))),
         }
     }
@@ -225,14 +241,15 @@ impl Mover {
     ///
     /// # Errors
     /// How the unit failed.
-    pub(super) fn ended(&mut self, event: Event<'_>) -> Result<Moved, SenseData> {
+    pub(super) fn ended(&mut self, event: Event<'_>) -> Result<Moved, Failure> {
         if !self.is_read {
-            let done = event.io(Direction::Read, &self.source.unit)?;
-            self.converted = self.convert(done.medium)?;
+            let done = event.io(Direction::Read, &self.source.unit);
+            let converted = done.and_then(|done| self.convert(done.medium));
+            self.converted = converted.map_err(Failure::Source)?;
             self.is_read = true;
             return Ok(Moved::Read);
         }
-        event.io(Direction::Write, &self.destination.unit)?;
+        event.io(Direction::Write, &self.destination.unit).map_err(Failure::Destination)?;
         let length = self.piece_bytes();
         self.is_read = false;
         self.moved_bytes += length;

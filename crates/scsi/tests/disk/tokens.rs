@@ -211,6 +211,32 @@ fn a_change_while_a_token_is_used_is_found() {
     assert_eq!((told[5], &told[16..24]), (2, &[0; 8][..]), "nothing was written");
 }
 
+/// The sense data is of the unit that was asked, so it does not tell LBAs and states of another one.
+#[test]
+fn what_fails_at_the_source_is_not_told_as_if_it_were_here() {
+    const THIRD_PARTY: (u8, u8, u8) = (0xa, 0x0d, 0x01);
+    const STOP: [u8; 6] = [0x1b, 0, 0, 0, 0, 0];
+    const VALID: u8 = 0x80;
+    let mut world = world();
+    let token = token(&mut world.source, &[(100, 8)]);
+    let bad = IoError::Medium { offset_bytes: Some(103 * 512) };
+    world.source.disk.fail = Some((|io| matches!(io, Io::Read { .. }), bad));
+    let reply = world.write(&token, 0, &[(0, 8)]);
+    assert_eq!((reply.code(), reply.sense[0] & VALID), (THIRD_PARTY, 0), "no LBA of the source");
+    world.source.disk.fail = None;
+    world.source.good(&STOP, &[]);
+    assert_eq!(world.write(&token, 0, &[(0, 8)]).code(), THIRD_PARTY, "it is not this unit that was stopped");
+    world.source.good(&[0x1b, 0, 0, 0, 1, 0], &[]);
+    world.destination.disk.fail = Some((|io| matches!(io, Io::WriteMedium { .. }), bad));
+    let reply = world.write(&token, 0, &[(100, 8)]);
+    assert_eq!(reply.code(), (3, 0x0c, 0x00));
+    assert_eq!((reply.sense[0] & VALID, &reply.sense[3..7]), (VALID, &103u32.to_be_bytes()[..]));
+    world.destination.disk.fail = None;
+    world.source.good(&cdb10(0x2a, 0, 100, 1), &[0; 512]);
+    world.source.good(&STOP, &[]);
+    assert_eq!(world.write(&token, 0, &[(0, 8)]).code(), TOKEN_REVOKED, "it would be all the same");
+}
+
 /// Who has written a part by a token goes on behind it, so that part must be stable where no write cache is declared.
 /// SPC-4: POPULATE TOKEN, WRITE USING TOKEN, RECEIVE ROD TOKEN INFORMATION.
 #[test]

@@ -7,7 +7,7 @@ pub(crate) mod parameters;
 
 use std::sync::Arc;
 
-use super::mover::{Ending, Mover, Place, Way};
+use super::mover::{Ending, Failure, Mover, Place, Way};
 use super::{Context, Progress, State, Step, good, vpd};
 use crate::bytes::{Cdb, cdb32};
 use crate::copy::{CopyRecords, ListId, Refusal, Running};
@@ -129,13 +129,14 @@ impl Copying {
         if let Event::Turn { .. } = event {
             return self.go_on(context);
         }
-        let ended = self.mover.as_mut().ok_or(SenseData::internal()).and_then(|mover| mover.ended(event));
+        let mover = self.mover.as_mut().ok_or(Failure::Destination(SenseData::internal()));
+        let ended = mover.and_then(|mover| mover.ended(event));
         match ended {
             Ok(moved) => {
                 self.running.moved(moved.bytes());
                 self.go_on(context)
             }
-            Err(sense) => self.third_party_failed(context, &sense),
+            Err(failure) => self.third_party_failed(context, failure.sense()),
         }
     }
 
@@ -148,7 +149,7 @@ impl Copying {
                 match mover.next() {
                     Ok(Some(piece)) => return Ok(self.wait_for(piece)),
                     Ok(None) => self.segment_done(),
-                    Err(sense) => return self.third_party_failed(context, &sense),
+                    Err(failure) => return self.third_party_failed(context, failure.sense()),
                 }
             }
             let Some(&segment) = self.segments.get(self.segment) else {

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::super::extended_copy::begin_record;
-use super::super::mover::{Ending, Moved, Mover, Place, Way};
+use super::super::mover::{Ending, Failure, Moved, Mover, Place, Way};
 use super::super::write_same::WriteSame;
-use super::super::{Context, Progress, State, Step, good};
+use super::super::{Context, Progress, State, Step, good, third_party_failure};
 use super::{
     BLOCK_ZERO, CHANGE_VULNERABLE, RANGE_BYTES, RANGES_MAX, TOKEN_LENGTH, list_id, parse_ranges, uptime,
 };
@@ -74,6 +74,11 @@ fn check_token(kind: u32, list: &[u8]) -> Result<(), SenseData> {
     Ok(())
 }
 
+/// The blocks of the token have changed, or would.
+fn revoked() -> SenseData {
+    SenseData::illegal(AdditionalSense::TOKEN_REVOKED)
+}
+
 /// Data on its way from where the token was made.
 #[derive(Debug)]
 pub(crate) struct Moving {
@@ -108,7 +113,7 @@ impl Moving {
         }
         let mut movers = pair(&rod, offset, context, ranges);
         if revokes_own_token(&rod, unit, &movers) {
-            return Err(SenseData::illegal(AdditionalSense::TOKEN_REVOKED));
+            return Err(revoked());
         }
         movers.reverse();
         Ok(Moving { running: None, rod, movers, left_volatile: false, ending: None })
@@ -121,12 +126,10 @@ impl Moving {
         if let Event::Turn { .. } = event {
             return self.go_on(context);
         }
-        let ended = self.movers.last_mut().ok_or(SenseData::internal()).and_then(|mover| mover.ended(event));
-        match ended {
+        let mover = self.movers.last_mut().ok_or(Failure::Destination(SenseData::internal()));
+        match mover.and_then(|mover| mover.ended(event)) {
             // What it brought is what the token stands for if nothing was changed before.
-            Ok(Moved::Read) if self.rod.is_revoked() => {
-                self.failed(context, SenseData::illegal(AdditionalSense::TOKEN_REVOKED))
-            }
+            Ok(Moved::Read) if self.rod.is_revoked() => self.finish(context, Ending::Failed(revoked())),
             Ok(moved) => {
                 self.rod.touch(uptime(context));
                 if let Some(running) = &self.running {
@@ -134,7 +137,7 @@ impl Moving {
                 }
                 self.go_on(context)
             }
-            Err(sense) => self.failed(context, sense),
+            Err(failure) => self.failed(context, failure),
         }
     }
 
@@ -152,7 +155,7 @@ impl Moving {
                     self.left_volatile |= mover.left_volatile();
                     self.movers.pop();
                 }
-                Err(sense) => return self.failed(context, sense),
+                Err(failure) => return self.failed(context, failure),
             }
         }
         self.finish(context, Ending::Completed)
@@ -180,7 +183,13 @@ impl Moving {
         ending.take_effect(self.running, context.unit())
     }
 
-    fn failed(self, context: &Context<'_>, sense: SenseData) -> Progress {
+    /// The host has asked this unit, and knows nothing of the other one: what happens there is not told as if it were here.
+    fn failed(self, context: &Context<'_>, failure: Failure) -> Progress {
+        let sense = match failure {
+            Failure::Source(_) if self.rod.is_revoked() => revoked(),
+            Failure::Source(_) => third_party_failure(),
+            Failure::Destination(sense) => sense,
+        };
         self.finish(context, Ending::Failed(sense))
     }
 }
