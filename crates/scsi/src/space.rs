@@ -4,7 +4,7 @@
 //! The driver brings the numbers; what they are compared with is in the logical block provisioning mode page.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::bytes::{be32, saturate_u32};
 
@@ -67,8 +67,8 @@ pub(crate) struct SpaceWatch {
 #[derive(Debug, Default)]
 struct State {
     space: Option<Space>,
-    /// The thresholds that have been reached: each is told once, and again when it was left and is reached anew.
-    reached: [bool; THRESHOLDS],
+    /// The thresholds that have been reached: each is told once, and again when it was left and is reached anew, or is another one.
+    reached: [Option<Threshold>; THRESHOLDS],
 }
 
 impl SpaceWatch {
@@ -77,24 +77,38 @@ impl SpaceWatch {
         self.is_known.load(Ordering::Acquire)
     }
 
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The available and the used space, in units of so many bytes; `None` where they are not known.
     pub(crate) fn counts(&self, unit_bytes: u64) -> Option<[u32; THRESHOLDS]> {
-        let space = self.state.lock().unwrap_or_else(PoisonError::into_inner).space?;
+        let space = self.state().space?;
         Some([space.available_bytes, space.used_bytes].map(|bytes| saturate_u32(bytes / unit_bytes)))
+    }
+
+    /// Whether an enabled threshold was reached by the last numbers.
+    pub(crate) fn is_reached(&self) -> bool {
+        self.state().reached.iter().any(Option::is_some)
+    }
+
+    /// Nobody knows of what was reached: with the next numbers it is reached anew.
+    pub(crate) fn forget_reached(&self) {
+        self.state().reached = [None; THRESHOLDS];
     }
 
     /// Takes new numbers. True: an enabled threshold has just been reached.
     pub(crate) fn note(&self, space: Space, thresholds: &[Threshold; THRESHOLDS], unit_bytes: u64) -> bool {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state();
         state.space = Some(space);
         self.is_known.store(true, Ordering::Release);
         let count = |bytes: u64| saturate_u32(bytes / unit_bytes);
-        let [available, used] = thresholds;
+        let [available, used] = *thresholds;
         let reached = [
-            available.enabled && count(space.available_bytes) <= available.count,
-            used.enabled && count(space.used_bytes) >= used.count,
+            Some(available).filter(|low| low.enabled && count(space.available_bytes) <= low.count),
+            Some(used).filter(|high| high.enabled && count(space.used_bytes) >= high.count),
         ];
-        let is_new = reached.iter().zip(state.reached).any(|(now, before)| *now && !before);
+        let is_new = reached.iter().zip(state.reached).any(|(now, before)| now.is_some() && *now != before);
         state.reached = reached;
         is_new
     }
@@ -125,5 +139,19 @@ mod tests {
         let high = [low[0], Threshold { enabled: true, count: 2000 }];
         assert!(!note(99, 1999, &high));
         assert!(note(99, 2000, &high));
+    }
+
+    #[test]
+    fn another_threshold_is_told_even_where_one_was_reached() {
+        let watch = SpaceWatch::default();
+        let note = |count| {
+            let low = [Threshold { enabled: true, count }, Threshold::NONE];
+            watch.note(Space { available_bytes: 50, used_bytes: 0 }, &low, 1)
+        };
+        assert!(note(100) && note(90) && !note(90));
+        assert!(!note(40) && !watch.is_reached());
+        assert!(note(90) && watch.is_reached());
+        watch.forget_reached();
+        assert!(!watch.is_reached() && note(90));
     }
 }

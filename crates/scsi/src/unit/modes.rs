@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{MutexGuard, PoisonError};
 
 use super::LogicalUnit;
-use crate::attention::UnitAttention;
+use crate::attention::{ItlNexus, UnitAttention};
 use crate::mode::{ModeFlags, ModeValues, SavedModes, Selected};
 use crate::saved::Section;
 use crate::sense::SenseData;
-use crate::space::{Space, SpaceWatch, THRESHOLD_EXPONENT};
+use crate::space::{Space, SpaceWatch, THRESHOLD_EXPONENT, THRESHOLDS, Threshold};
 
 /// Mode parameters: what is, and what will be after a restart.
 #[derive(Debug)]
@@ -165,17 +165,28 @@ impl LogicalUnit {
     }
 
     /// The store says how much space the unit has. Initiators that set a threshold in the logical block provisioning mode
-    /// page hear when it is reached, by THIN PROVISIONING SOFT THRESHOLD REACHED (SBC-3). Call it before the unit is
-    /// served, and again now and then; not for a unit that is not thin.
+    /// page hear when it is reached, by THIN PROVISIONING SOFT THRESHOLD REACHED (SBC-3); where there is none, the first that
+    /// come. Call it before the unit is served, and again now and then; not for a unit that is not thin.
     pub fn note_space(&self, space: Space) {
-        let values = self.mode_values();
-        let is_reached = self.space.note(space, &values.thresholds, self.space_unit_bytes());
-        if !is_reached || !values.flags.provisioning_reports() {
+        let ModeValues { flags, thresholds, .. } = self.mode_values();
+        // What is not reported is not reached either: it is when it is reported.
+        let reported = if flags.provisioning_reports() { thresholds } else { [Threshold::NONE; THRESHOLDS] };
+        if !self.space.note(space, &reported, self.space_unit_bytes()) {
             return;
         }
         self.attach_all();
-        let told = if values.flags.single_initiator() { 1 } else { usize::MAX };
-        for nexus in self.nexuses().iter().take(told) {
+        let nexuses = self.nexuses();
+        if nexuses.is_empty() {
+            self.space.forget_reached();
+        }
+        let told = if flags.single_initiator() { 1 } else { usize::MAX };
+        nexuses.iter().take(told).for_each(|nexus| nexus.establish(UnitAttention::ThresholdReached));
+    }
+
+    /// A nexus comes up while a threshold is reached: it is one of all that are to be told, unless one was enough (SBC-3, SITUA).
+    pub(super) fn tell_of_space(&self, nexus: &ItlNexus) {
+        let flags = self.mode();
+        if flags.provisioning_reports() && !flags.single_initiator() && self.space.is_reached() {
             nexus.establish(UnitAttention::ThresholdReached);
         }
     }

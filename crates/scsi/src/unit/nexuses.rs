@@ -151,6 +151,8 @@ impl LogicalUnit {
         let access = self.access();
         nexus.set_access_state(access.state(name.target_port));
         self.nexuses().push(Arc::clone(&nexus));
+        // After that: what is reached from now on is told to it with the others.
+        self.tell_of_space(&nexus);
         nexus
     }
 
@@ -211,6 +213,8 @@ impl LogicalUnit {
         self.end_spc2_reservation(None);
         self.unsettled().settle_all();
         self.restore_mode();
+        // What was not heard of it yet goes with the conditions that a reset clears.
+        self.space().forget_reached();
         let nexuses = self.nexuses();
         self.tasks.end_allegiance();
         if self.readiness() == Readiness::Stopped {

@@ -248,6 +248,76 @@ fn space_that_runs_out_is_told_in_time() {
     assert_eq!(page[4], 11, "THRESHOLD EXPONENT");
 }
 
+/// Thresholds are kept over a restart, and space that has run short meanwhile has not come back.
+///
+/// SBC-3: 4.7.3.7 thresholds.
+#[test]
+fn who_comes_when_space_has_run_out_is_told() {
+    let (device, unit) = device_with(Saved::Nothing);
+    let note = |available: u64| unit.note_space(Space { used_bytes: 0, available_bytes: available * MIB });
+    let mut host = Host::on(device.clone());
+    set_threshold(&mut host, 50, 0);
+    report_thresholds(&mut host);
+    drop(host);
+    note(40);
+    let mut first = Host::on(device.clone());
+    assert_eq!(first.code(&[0]), GOOD, "the space is not looked at all the time");
+    note(40);
+    assert_eq!(first.code(&[0]), THRESHOLD_REACHED);
+    assert_eq!(first.code(&[0]), GOOD);
+    let mut late = Host::on(device.clone());
+    assert_eq!(late.code(&[0]), THRESHOLD_REACHED, "as all the others were");
+    assert_eq!(late.code(&[0]), GOOD);
+    note(40);
+    assert_eq!([first.code(&[0]), late.code(&[0])], [GOOD; 2], "once");
+    note(60);
+    assert_eq!(Host::on(device.clone()).code(&[0]), GOOD, "there is space");
+
+    set_threshold(&mut first, 50, 1);
+    note(40);
+    assert_eq!(late.code(&[0]), MODE_CHANGED);
+    assert_eq!(Host::on(device).code(&[0]), GOOD, "SITUA: one knows already");
+}
+
+/// SBC-3: 4.7.3.7 thresholds.
+#[test]
+fn a_threshold_that_was_passed_before_it_was_set_is_told() {
+    let (device, unit) = device_with(Saved::Nothing);
+    let mut host = Host::on(device);
+    let note = |host: &mut Host| {
+        unit.note_space(Space { used_bytes: 0, available_bytes: 40 * MIB });
+        host.code(&[0])
+    };
+    set_threshold(&mut host, 50, 0);
+    assert_eq!(note(&mut host), GOOD, "LBPERE is off");
+    report_thresholds(&mut host);
+    assert_eq!(note(&mut host), THRESHOLD_REACHED, "and on");
+    assert_eq!(note(&mut host), GOOD);
+    set_threshold(&mut host, 45, 0);
+    assert_eq!(note(&mut host), THRESHOLD_REACHED, "another one");
+    assert_eq!(note(&mut host), GOOD);
+    assert!(host.nexus.logical_unit_reset(host.lun));
+    assert_eq!(host.code(&[0]), (6, 0x29, 3));
+    set_threshold(&mut host, 45, 0);
+    report_thresholds(&mut host);
+    assert_eq!(note(&mut host), THRESHOLD_REACHED, "it would not have been heard before the reset");
+}
+
+/// Sets a threshold on the available space, in MiB. `flags` are those of byte 4.
+fn set_threshold(host: &mut Host, count: u32, flags: u8) {
+    let mut page = sense(host, CURRENT, 0x1c, 2);
+    (page[4], page[16]) = (flags, 0x80);
+    page[20..24].copy_from_slice(&count.to_be_bytes());
+    assert_eq!(select(host, 0, &page).code(), GOOD);
+}
+
+/// LBPERE
+fn report_thresholds(host: &mut Host) {
+    let mut page = sense(host, CURRENT, 0x01, 0);
+    page[7] = 0x80;
+    assert_eq!(select(host, 0, &page).code(), GOOD);
+}
+
 /// SBC-3, Logical Block Provisioning log page: both resources, in the unit of the thresholds.
 #[test]
 fn the_space_is_in_the_log() {
