@@ -375,6 +375,20 @@ fn tokens_end_by_time_and_by_request_and_cannot_be_made_up() {
     assert_eq!(populate(&mut host, &list).code(), (5, 0x55, 0x03), "no random numbers, no tokens");
 }
 
+/// SBC-3: DEL_TKN counts when the command has been processed.
+#[test]
+fn a_token_is_deleted_by_a_copy_that_has_its_data() {
+    let mut world = world();
+    let token = token(&mut world.source, &[(0, 8)]);
+    let delete = |offset| write_list(&token, 2, offset, &[(0, 8)]);
+    assert_eq!(world.write_list(&delete(1)).field(), Some((8, None)), "beyond its end");
+    world.destination.disk.fail = Some((|io| matches!(io, Io::WriteMedium { .. }), IoError::Hardware));
+    assert_eq!(world.write_list(&delete(0)).status, Status::CheckCondition);
+    world.destination.disk.fail = None;
+    assert_eq!(world.write_list(&delete(0)).code(), GOOD);
+    assert_eq!(world.write_list(&delete(0)).code(), TOKEN_UNKNOWN);
+}
+
 /// Whoever logs in under many ISIDs has no more room than others, and cannot take theirs.
 #[test]
 fn the_ports_of_one_initiator_share_its_tokens() {

@@ -84,6 +84,8 @@ fn revoked() -> SenseData {
 pub(crate) struct Moving {
     running: Option<Running>,
     rod: Arc<Rod>,
+    /// DEL_TKN
+    deletes_token: bool,
     /// The last is the next.
     movers: Vec<Mover>,
     left_volatile: bool,
@@ -97,12 +99,8 @@ impl Moving {
         let tokens = context.nexus.device().domain().tokens();
         let token: &Token =
             list[TOKEN_AT..].first_chunk::<TOKEN_BYTES>().ok_or(SenseData::invalid_parameter(16))?;
-        let now = uptime(context);
-        let rod = tokens.find(token, now).ok_or(SenseData::illegal(AdditionalSense::TOKEN_UNKNOWN))?;
-        // Whoever begins to use a token may also end it; who uses it already goes on.
-        if list[2] & DELETE_TOKEN != 0 {
-            tokens.delete(&rod, now);
-        }
+        let rod =
+            tokens.find(token, uptime(context)).ok_or(SenseData::illegal(AdditionalSense::TOKEN_UNKNOWN))?;
         if rod.unit.block_length_bytes() != unit.block_length_bytes() {
             return Err(SenseData::illegal(AdditionalSense::INVALID_TOKEN_OPERATION));
         }
@@ -116,7 +114,8 @@ impl Moving {
             return Err(revoked());
         }
         movers.reverse();
-        Ok(Moving { running: None, rod, movers, left_volatile: false, ending: None })
+        let deletes_token = list[2] & DELETE_TOKEN != 0;
+        Ok(Moving { running: None, rod, deletes_token, movers, left_volatile: false, ending: None })
     }
 
     fn resume(mut self, context: &Context<'_>, event: Event<'_>) -> Progress {
@@ -165,7 +164,7 @@ impl Moving {
     fn finish(mut self, context: &Context<'_>, ending: Ending) -> Progress {
         let left_volatile = self.left_volatile || self.movers.last().is_some_and(Mover::left_volatile);
         if !left_volatile || context.unit().write_cache_enabled() {
-            return ending.take_effect(self.running, context.unit());
+            return self.end(context, ending);
         }
         self.ending = Some(ending);
         Ok((State::WriteUsingToken(WriteUsingToken::Moving(Box::new(self))), Step::Io(Io::Flush)))
@@ -180,6 +179,14 @@ impl Moving {
             (Ending::Completed, Some(sense)) => Ending::Failed(sense),
             (ending, _) => ending,
         };
+        self.end(context, ending)
+    }
+
+    fn end(self, context: &Context<'_>, ending: Ending) -> Progress {
+        // The rest of what has failed may yet be wanted. Who uses the token already goes on.
+        if self.deletes_token && matches!(ending, Ending::Completed) {
+            context.nexus.device().domain().tokens().delete(&self.rod, uptime(context));
+        }
         ending.take_effect(self.running, context.unit())
     }
 
