@@ -188,6 +188,22 @@ fn results_can_be_asked_for_by_the_list_identifier() {
     assert_eq!(status[12..26], [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 24, 0, 0, 3]);
 }
 
+/// SPC-4: RECEIVE COPY RESULTS.
+#[test]
+fn a_refused_list_leaves_no_older_record_under_its_identifier() {
+    let mut host = host();
+    let good = blocks(0, 1, 8, 0, 0);
+    let mut wrong = good.clone();
+    wrong[3] = 0x14;
+    for list in [9, 10] {
+        assert_eq!(copy(&mut host, &lid1(list, 0, &both(), &good)).code(), GOOD);
+    }
+    assert_eq!(copy(&mut host, &lid1(9, 0, &both(), &wrong)).code(), INVALID_PARAMETER);
+    assert_eq!(copy(&mut host, &lid1(10, 3, &both(), &wrong)).code(), INVALID_PARAMETER);
+    assert_eq!(receive(&mut host, 0x00, 9).code(), INVALID_FIELD, "it is not the end of the second");
+    assert_eq!(receive(&mut host, 0x00, 10).data[4], 1, "it has no identifier");
+}
+
 /// SPC-4: 4.5.2.4.5 segment pointer.
 #[test]
 fn the_first_failure_ends_a_copy_and_names_its_segment() {

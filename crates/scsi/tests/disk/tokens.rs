@@ -375,6 +375,18 @@ fn tokens_end_by_time_and_by_request_and_cannot_be_made_up() {
     assert_eq!(populate(&mut host, &list).code(), (5, 0x55, 0x03), "no random numbers, no tokens");
 }
 
+/// SPC-4: what is told by a list identifier is of the last command that had it.
+#[test]
+fn a_refused_command_leaves_no_older_record_under_its_identifier() {
+    let mut world = world();
+    let token = token(&mut world.source, &[(0, 8)]);
+    assert_eq!(populate(&mut world.source, &populate_list(601, None, &[(0, 8)])).code(), INVALID_PARAMETER);
+    assert_eq!(world.source.code(&cdb(0x84, 0x07, 5, 4096)), INVALID_FIELD, "no token of the first");
+    assert_eq!(world.write(&token, 0, &[(0, 8)]).code(), GOOD);
+    assert_eq!(world.write(&token, 1, &[(0, 8)]).code(), INVALID_PARAMETER);
+    assert_eq!(world.destination.code(&cdb(0x84, 0x07, 7, 4096)), INVALID_FIELD, "8 blocks are not written");
+}
+
 /// SBC-3: DEL_TKN counts when the command has been processed.
 #[test]
 fn a_token_is_deleted_by_a_copy_that_has_its_data() {

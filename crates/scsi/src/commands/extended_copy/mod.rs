@@ -44,6 +44,12 @@ pub(super) fn copy_operation_abort(context: &Context<'_>, cdb: &Cdb) -> Progress
     good()
 }
 
+/// A command has come with this list identifier. What an older one under it has come to is not told any more, whatever becomes of
+/// the new one (SPC-4): it would be taken for the end of that.
+pub(super) fn forget_record(context: &Context<'_>, list: ListId) {
+    context.itl().copies().forget(list);
+}
+
 /// Begins the record of an operation that has a list identifier, or not.
 pub(super) fn begin_record(
     context: &Context<'_>,
@@ -71,6 +77,9 @@ impl ExtendedCopy {
         match self {
             ExtendedCopy::List { form, length_bytes, service_action } => {
                 let list = event.data_out(length_bytes)?;
+                if let Some(list) = Parameters::list(form, list) {
+                    forget_record(context, list);
+                }
                 let Parameters { list, cscds, segments } = Parameters::parse(form, list)?;
                 let copying = Copying {
                     running: begin_record(context, list, service_action)?,

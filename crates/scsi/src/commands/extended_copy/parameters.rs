@@ -88,6 +88,11 @@ pub(super) enum Amount {
 }
 
 impl Parameters {
+    /// The identifier in the header of a list; `None` too where the header is wrong.
+    pub(super) fn list(form: ListForm, list: &[u8]) -> Option<ListId> {
+        Header::parse(form, list).ok()?.list
+    }
+
     /// Reads a whole list.
     ///
     /// # Errors

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::super::capacity::protection_byte;
-use super::super::extended_copy::begin_record;
 use super::super::extended_copy::parameters::IDENTIFICATION;
+use super::super::extended_copy::{begin_record, forget_record};
 use super::super::{Context, Progress, State, Step, good};
 use super::{
     ANY_POINT_IN_TIME, CHANGE_VULNERABLE, RANGE_BYTES, RANGES_MAX, TIMEOUT_S, TIMEOUT_S_MAX, TOKEN_LENGTH,
@@ -21,7 +21,8 @@ const HEADER_BYTES: usize = 16;
 /// RTV: the ROD TYPE field is valid.
 const ROD_TYPE_VALID: u8 = 0x02;
 
-pub(crate) fn populate_token(_: &Context<'_>, cdb: &Cdb) -> Progress {
+pub(crate) fn populate_token(context: &Context<'_>, cdb: &Cdb) -> Progress {
+    forget_record(context, list_id(cdb));
     let length_bytes = cdb32::<10>(cdb);
     let longest = HEADER_BYTES + (usize::from(RANGES_MAX) + 1) * RANGE_BYTES;
     if (length_bytes as usize) < HEADER_BYTES || length_bytes as usize > longest {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::super::extended_copy::begin_record;
+use super::super::extended_copy::{begin_record, forget_record};
 use super::super::mover::{Ending, Failure, Moved, Mover, Place, Way};
 use super::super::write_same::WriteSame;
 use super::super::{Context, Progress, State, Step, good, third_party_failure};
@@ -23,7 +23,8 @@ const TOKEN_AT: usize = 16;
 /// DEL_TKN: the token is not wanted any more.
 const DELETE_TOKEN: u8 = 0x02;
 
-pub(crate) fn write_using_token(_: &Context<'_>, cdb: &Cdb) -> Progress {
+pub(crate) fn write_using_token(context: &Context<'_>, cdb: &Cdb) -> Progress {
+    forget_record(context, list_id(cdb));
     let length_bytes = cdb32::<10>(cdb);
     let longest = HEADER_BYTES + (usize::from(RANGES_MAX) + 1) * RANGE_BYTES;
     if (length_bytes as usize) < HEADER_BYTES || length_bytes as usize > longest {
