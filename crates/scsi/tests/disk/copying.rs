@@ -240,6 +240,9 @@ fn what_cannot_be_reached_is_pointed_at() {
     assert_eq!(check(&stranger, &blocks(0, 0xffff, 1, 0, 0)), (not_reachable, Some(4)));
     assert_eq!(check(&both(), &blocks(0, 1, 2, 4095, 0)), (not_reachable, Some(12)));
     assert_eq!(check(&both(), &blocks(0, 1, 2, 0, u64::MAX)), (not_reachable, Some(20)));
+    let mut null = cscd(OTHER_NAA, 512);
+    null[1] = 0x20;
+    assert_eq!(check(&null, &blocks(0xffff, 0, 1, 0, 0)), (not_reachable, Some(6)), "NUL");
     let wrong_type = (0xa, 0x0d, 0x03);
     assert_eq!(check(&cscd(OTHER_NAA, 4096), &blocks(0, 0xffff, 8, 0, 0)), (wrong_type, Some(4)));
     let mut tape = cscd(OTHER_NAA, 0);

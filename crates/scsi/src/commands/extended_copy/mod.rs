@@ -108,7 +108,7 @@ struct Reached {
 impl Reached {
     fn find(context: &Context<'_>, cscd: Cscd) -> Reached {
         let named = |unit: &LogicalUnit| vpd::has_designation(unit.identity(), &cscd.designation);
-        let way = context.nexus.reach(named).map(Way::new);
+        let way = if cscd.is_null { None } else { context.nexus.reach(named).map(Way::new) };
         Reached { cscd, way }
     }
 }

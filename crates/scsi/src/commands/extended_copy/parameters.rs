@@ -20,6 +20,8 @@ const HEADER_BYTES_MAX: usize = 48;
 pub(super) const LIST_BYTES_MAX: usize = HEADER_BYTES_MAX + DESCRIPTORS_BYTES_MAX;
 
 const CSCD_BYTES: usize = 32;
+/// NUL
+const NULL_DEVICE: u8 = 0x20;
 /// A CSCD that is named by a designation descriptor.
 pub(crate) const IDENTIFICATION: u8 = 0xe4;
 /// Blocks to blocks, counted in blocks.
@@ -52,6 +54,8 @@ pub(super) struct Parameters {
 /// A unit to copy from or to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Cscd {
+    /// NUL: no unit at all, whatever else is in the descriptor.
+    pub(super) is_null: bool,
     /// PERIPHERAL DEVICE TYPE
     pub(super) peripheral: u8,
     /// The designation descriptor, its designator filled up to twenty bytes.
@@ -188,6 +192,8 @@ fn parse_cscds(bytes: &[u8], at: usize) -> Result<Vec<Cscd>, SenseData> {
         let mut designation = [0; 24];
         designation.copy_from_slice(&descriptor[4..28]);
         Ok(Cscd {
+            // LU ID TYPE is not looked at in this descriptor (SPC-4).
+            is_null: descriptor[1] & NULL_DEVICE != 0,
             peripheral: descriptor[1] & 0x1f,
             designation,
             block_length_bytes: u32::from_be_bytes([0, descriptor[29], descriptor[30], descriptor[31]]),
