@@ -2,6 +2,8 @@
 //!
 //! Who waits for whom is [`crate::task_set`]'s matter.
 
+use std::sync::Arc;
+
 use super::{Completion, Event, Next, Piece, Place, Task};
 use crate::bytes::Cdb;
 use crate::commands::{self, State};
@@ -107,7 +109,14 @@ impl Task {
         event: Event<'a>,
     ) -> Option<Event<'a>> {
         let may_go_on = match event {
-            Event::Turn { .. } => piece.enter(|| self.turn(nexus)),
+            Event::Turn { .. } => {
+                // What lets the command pass an allegiance of its own unit says nothing of another one.
+                let is_own = self.path_of(nexus).is_some_and(|path| Arc::ptr_eq(&path.unit, &piece.unit));
+                piece.enter(|| {
+                    let turn = self.turn(nexus);
+                    Turn { passes_allegiance: is_own && turn.passes_allegiance, ..turn }
+                })
+            }
             _ => {
                 piece.leave();
                 return Some(event);
@@ -115,6 +124,10 @@ impl Task {
         };
         self.piece = Some(piece);
         may_go_on.then_some(event)
+    }
+
+    fn path_of<'a>(&self, nexus: &'a Nexus) -> Option<&'a Path> {
+        self.path.and_then(|index| nexus.path(index))
     }
 
     fn reaches_medium(&mut self) {
@@ -132,7 +145,7 @@ impl Task {
         if self.attribute != Attribute::Simple {
             return priority::FIRST;
         }
-        let path = self.path.and_then(|index| nexus.path(index));
+        let path = self.path_of(nexus);
         priority::rank(self.priority, path.map_or(priority::NONE, |path| path.itl.priority()))
     }
 

@@ -3,9 +3,10 @@
 use std::sync::{Arc, Mutex};
 
 use lunette_scsi::{
-    Attribute, Completion, Device, Event, Io, IoOutcome, Next, Nexus, Saved, Status, Task, Terms, Wake,
+    Attribute, Completion, Device, Event, Io, IoOutcome, Lun, Next, Nexus, Saved, Status, Task, Terms, Wake,
 };
 
+use crate::copying;
 use crate::host::*;
 
 const NACA: u8 = 0x04;
@@ -237,6 +238,39 @@ fn a_write_that_was_held_back_meets_the_unit_as_it_is_then() {
             assert!(matches!(next, Next::Io(Io::WriteOwned { .. })), "{next:?}");
         }
     }
+}
+
+/// A copy with the ACA attribute passes the allegiance of the unit that it was sent to, and no other: elsewhere it is as any SIMPLE
+/// command.
+#[test]
+fn a_copy_does_not_pass_the_allegiance_of_another_unit() {
+    let host = copying::host();
+    let pair = Pair::on(Arc::clone(host.nexus.device()));
+    let second = Lun::from_number(1);
+    for nexus in [&pair.first, &pair.second] {
+        assert!(matches!(Task::start(nexus, second, &padded(&[0])).1, Next::Done(_)), "POWER ON");
+    }
+    establish(&pair);
+    let (_, next) = Task::start(&pair.second, second, &padded(&wrong(NACA)));
+    assert_eq!(done(next).status, Status::CheckCondition);
+    let list = copying::lid1(0, 3, &copying::both(), &copying::blocks(0, 1, 1, 0, 0));
+    let cdb = copying::cdb(&copying::COPY, list.len());
+    let (mut copy, next) = start(&pair.first, &cdb, Attribute::Aca, 1);
+    assert!(matches!(next, Next::DataOut { .. }), "{next:?}");
+    assert_eq!(copy.resume(&pair.first, Event::DataOut(&list)), Next::Yield);
+    let turn = |copy: &mut Task| copy.resume(&pair.first, Event::Turn { data_out: &list });
+    let piece = |copy: &mut Task| {
+        let event = Event::Io { result: Ok(IoOutcome::Done), data_out: &list, medium: &[0; BLOCK] };
+        copy.resume(&pair.first, event)
+    };
+    assert!(matches!(turn(&mut copy), Next::IoOn { .. }), "the read of its own unit");
+    assert_eq!(piece(&mut copy), Next::Yield);
+    assert_eq!(turn(&mut copy), Next::Wait, "the write of the other one");
+    pair.woken();
+    pair.second.clear_aca(second);
+    assert_eq!(pair.woken(), [1]);
+    assert!(matches!(turn(&mut copy), Next::IoOn { .. }));
+    assert_eq!(done(piece(&mut copy)).status, Status::Good);
 }
 
 /// A command that is alone at the medium is seen as one: it ends there, and only its answer waits.
