@@ -37,7 +37,7 @@ pub(crate) struct Failure {
     side: Option<&'static str>,
     /// It is this program's fault, or a consequence of another failure.
     internal: bool,
-    /// The unit was reset before what was written was flushed: to write it again helps.
+    /// The unit was reset before what was done was stable: to do it again helps.
     unflushed: bool,
     /// The target does not have the command, or not in this form.
     unfit: Option<Unfit>,
@@ -156,6 +156,17 @@ impl Failure {
             .of_flush()
     }
 
+    /// A unit is ready in a later session than it was last sanitized in, and may have been restarted in the middle: status 3.
+    pub(crate) fn sanitize_in_doubt(name: &str) -> Self {
+        let message = format!(
+            "{name}: the session was lost, or the unit reset, before the end of SANITIZE was seen, and a target that keeps no state \
+             drops it then"
+        );
+        Self::of(SESSION, message)
+            .with_help("do it again: what is on the disk is not known to be erased")
+            .of_flush()
+    }
+
     /// The target refused a command, or did not follow the standard: status 5.
     pub(crate) fn scsi(message: String, help: Option<String>) -> Self {
         Self { help, side: Some("target"), ..Self::of(SCSI, message) }
@@ -206,7 +217,7 @@ impl Failure {
         self.status == SCSI
     }
 
-    /// What was written since the last flush may be lost, and can be written again.
+    /// What was done since the last flush may be lost, and can be done again.
     pub(crate) fn is_unflushed(&self) -> bool {
         self.unflushed
     }

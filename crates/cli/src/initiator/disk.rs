@@ -125,6 +125,23 @@ impl Disk {
         run(&mut *self.port, self.lun, &self.name, command, data_out)
     }
 
+    /// The same, with the session in which that was.
+    ///
+    /// # Errors
+    /// As above.
+    pub(crate) fn run_to_end(&mut self, command: &Command, data_out: &[u8]) -> Result<Done, Failure> {
+        run_to_end(&mut *self.port, self.lun, &self.name, command, data_out)
+    }
+
+    /// Sends a command once, and tells how it ended.
+    ///
+    /// # Errors
+    /// The session.
+    pub(crate) fn run_once(&mut self, command: &Command, data_out: &[u8]) -> Result<Done, Failure> {
+        start(&mut *self.port, self.lun, 0, command, data_out)?;
+        self.port.finish()
+    }
+
     /// Asks, and asks again where the answer was longer than what was asked for.
     ///
     /// # Errors
@@ -175,12 +192,22 @@ pub(crate) fn run(
     command: &Command,
     data_out: &[u8],
 ) -> Result<Vec<u8>, Failure> {
+    run_to_end(port, lun, name, command, data_out).map(|done| done.data)
+}
+
+fn run_to_end(
+    port: &mut dyn Port,
+    lun: Lun,
+    name: &str,
+    command: &Command,
+    data_out: &[u8],
+) -> Result<Done, Failure> {
     let mut tries = 0;
     loop {
         start(port, lun, 0, command, data_out)?;
         let done = port.finish()?;
         match judge(name, command, &done, tries) {
-            Verdict::Good => return Ok(done.data),
+            Verdict::Good => return Ok(done),
             Verdict::Again => {}
             Verdict::Later => pause(),
             Verdict::Failed(failure) => return Err(failure),

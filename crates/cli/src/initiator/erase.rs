@@ -4,15 +4,16 @@ use std::io::{self, IsTerminal, Write};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lunette_scsi::AdditionalSense;
-use lunette_scsi::client::DoesNotFit;
 use lunette_scsi::client::medium::{self, BlockRange, Caching};
 use lunette_scsi::client::unit::{self, Sanitize};
+use lunette_scsi::client::{DoesNotFit, Sense};
+use lunette_scsi::{AdditionalSense, SenseKey, Status};
 use serde::Serialize;
 
 use super::amount::Span;
-use super::disk::Disk;
+use super::disk::{Disk, Verdict, judge, pause};
 use super::options::{EraseMethod, EraseOptions, is_whole};
+use super::port::Done;
 use super::report::tell;
 use super::stream::{Depth, Flow, WriteStream};
 use super::zeros::Zeros;
@@ -21,8 +22,6 @@ use crate::failure::{Failure, say};
 
 /// How often a unit that is sanitized is asked how far it is.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
-/// How many unit attentions are taken while it lasts: a unit has one of each kind.
-const ATTENTIONS_MAX: u32 = 64;
 /// How often something is erased again.
 const REPEATS_MAX: u32 = 4;
 /// The most blocks that one UNMAP gets where the unit has no limit: 512 MiB of 512-byte blocks.
@@ -56,9 +55,11 @@ pub(crate) fn run(options: &EraseOptions) -> Result<(), Failure> {
         EraseMethod::Zeros => until_stable(|| zeros(&mut disk, span)).map(|()| "zeros"),
         EraseMethod::SanitizeOverwrite => {
             let how = Sanitize::Overwrite { pattern: vec![0], passes: 1, invert: false };
-            sanitize(&mut disk, &how).map(|()| "sanitize-overwrite")
+            until_stable(|| sanitize(&mut disk, &how)).map(|()| "sanitize-overwrite")
         }
-        EraseMethod::SanitizeBlock => sanitize(&mut disk, &Sanitize::BlockErase).map(|()| "sanitize-block"),
+        EraseMethod::SanitizeBlock => {
+            until_stable(|| sanitize(&mut disk, &Sanitize::BlockErase)).map(|()| "sanitize-block")
+        }
     }?;
     let erased = Erased { bytes: span.length_bytes(), method, seconds: start.elapsed().as_secs_f64() };
     disk.close();
@@ -102,7 +103,7 @@ fn does_not_fit(error: DoesNotFit) -> Failure {
     Failure::internal(&error.to_string())
 }
 
-/// Erases, and does it again where the target may have lost it before it was flushed.
+/// Erases, and does it again where the target may have lost it before it was stable.
 fn until_stable(mut erase: impl FnMut() -> Result<(), Failure>) -> Result<(), Failure> {
     for _ in 0..REPEATS_MAX {
         match erase() {
@@ -141,41 +142,71 @@ fn zeros(disk: &mut Disk, span: Span) -> Result<(), Failure> {
 }
 
 /// Begins it, and waits until the unit is ready again.
+///
+/// It is asked by TEST UNIT READY, and not by REQUEST SENSE, which would take a unit attention or a deferred error as an answer like any
+/// other: so a reset counts in [`Done::session`], and what says that this is another medium is a failure.
 fn sanitize(disk: &mut Disk, how: &Sanitize) -> Result<(), Failure> {
     let command = unit::sanitize(how, true, true).map_err(|error| Failure::internal(&error.to_string()))?;
-    disk.run(&command, &[])?;
+    let begun = disk.run_to_end(&command, &[])?;
     let shows = io::stderr().is_terminal();
-    let mut attentions = 0;
-    loop {
-        let sense = disk.ask(&unit::request_sense(false))?;
-        let Some(sense) = sense else { break };
-        // Something that the unit has to tell first is no end.
-        if sense.is_unit_attention() && attentions < ATTENTIONS_MAX {
-            attentions += 1;
-            continue;
-        }
-        if sense.code != AdditionalSense::SANITIZE_IN_PROGRESS {
-            break;
-        }
-        if shows && let Some(percent) = sense.progress_percent() {
-            let _ = write!(io::stderr(), "\r{percent:5.1} %");
-        }
-        thread::sleep(PROGRESS_INTERVAL);
-    }
+    let ended = wait_until_ready(disk, begun.session, shows);
     if shows {
         say("");
     }
-    // A failure stays until another SANITIZE, and TEST UNIT READY tells it.
-    let result = disk.run(&unit::test_unit_ready(), &[]);
-    result
-        .map(drop)
-        .map_err(|failure| failure.with_help("what is on the disk is undefined; sanitize it again"))
+    ended
+}
+
+/// Waits for the end of a SANITIZE that was begun in this session.
+fn wait_until_ready(disk: &mut Disk, begun_in: u32, shows: bool) -> Result<(), Failure> {
+    let command = unit::test_unit_ready();
+    // The last session in which it was there.
+    let mut seen_in = begun_in;
+    let mut tries = 0;
+    loop {
+        let done = disk.run_once(&command, &[])?;
+        if let Some(sense) = progress(&done) {
+            (seen_in, tries) = (done.session, 0);
+            if shows && let Some(percent) = sense.progress_percent() {
+                let _ = write!(io::stderr(), "\r{percent:5.1} %");
+            }
+            thread::sleep(PROGRESS_INTERVAL);
+            continue;
+        }
+        match judge(&disk.name, &command, &done, tries) {
+            // Whether it came to its end or was dropped by a restart, no target tells.
+            Verdict::Good if done.session > seen_in => return Err(Failure::sanitize_in_doubt(&disk.name)),
+            Verdict::Good => return Ok(()),
+            Verdict::Again => {}
+            Verdict::Later => pause(),
+            // A failure stays until another SANITIZE.
+            Verdict::Failed(failure) => {
+                return Err(failure.with_help("what is on the disk is undefined; sanitize it again"));
+            }
+        }
+        tries += 1;
+    }
+}
+
+/// What a unit says that is still sanitized.
+fn progress(done: &Done) -> Option<Sense> {
+    let sense = Sense::decode(&done.sense).filter(|_| done.status == Some(Status::CheckCondition))?;
+    let is_under_way = sense.key() == Some(SenseKey::NotReady)
+        && sense.code == AdditionalSense::SANITIZE_IN_PROGRESS
+        && !sense.deferred;
+    is_under_way.then_some(sense)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
+    use std::sync::{Arc, Mutex};
+
+    use lunette_scsi::client::{Command, UnitIdentity};
+    use lunette_scsi::{Lun, SenseData};
+
+    use super::super::port::Port;
     use super::super::stream::OTHERS_MAX;
-    use super::super::stream::tests::disk_without;
+    use super::super::stream::tests::{disk_at, disk_without};
     use super::*;
 
     #[test]
@@ -227,5 +258,99 @@ mod tests {
             let seen = seen.lock().unwrap();
             assert_eq!((seen.good, seen.most_under_way), (2 * (20 + 1), at_once), "{block_bytes}");
         }
+    }
+
+    const SANITIZE: u8 = 0x48;
+    const TEST_UNIT_READY: u8 = 0x00;
+    /// What a unit says that is being sanitized.
+    const BUSY: Option<SenseData> = Some(SenseData {
+        progress: Some(0x8000),
+        ..SenseData::new(SenseKey::NotReady, AdditionalSense::SANITIZE_IN_PROGRESS)
+    });
+
+    /// A unit with answers for one command after the other.
+    struct Scripted {
+        answers: VecDeque<(u32, Option<SenseData>)>,
+        sent: Arc<Mutex<Vec<u8>>>,
+    }
+
+    impl Port for Scripted {
+        fn start(&mut self, _: Lun, _: u64, command: &Command, _: Vec<u8>) -> Result<(), Failure> {
+            self.sent.lock().unwrap().push(command.cdb()[0]);
+            Ok(())
+        }
+
+        fn finish(&mut self) -> Result<Done, Failure> {
+            let (session, sense) = self.answers.pop_front().expect("an answer");
+            let status = if sense.is_some() { Status::CheckCondition } else { Status::Good };
+            let sense = sense.map(|sense| sense.encode(false).as_bytes().to_vec()).unwrap_or_default();
+            Ok(Done { tag: 0, status: Some(status), sense, data: Vec::new(), session })
+        }
+
+        fn now(&self) -> Duration {
+            Duration::ZERO
+        }
+
+        fn guard(&mut self, _: Lun, _: UnitIdentity) {}
+
+        fn close(self: Box<Self>) {}
+    }
+
+    /// Sanitizes a unit that answers so, each time in this session; tells how that ended, and what was sent.
+    fn sanitized(answers: &[(u32, Option<SenseData>)]) -> (Result<(), Failure>, Vec<u8>) {
+        let sent = Arc::new(Mutex::new(Vec::new()));
+        let scripted = Scripted { answers: answers.to_vec().into(), sent: Arc::clone(&sent) };
+        let mut disk = disk_at(Box::new(scripted));
+        let ended = until_stable(|| sanitize(&mut disk, &Sanitize::BlockErase));
+        let sent = sent.lock().unwrap().clone();
+        (ended, sent)
+    }
+
+    #[test]
+    fn a_sanitize_that_was_seen_at_work_in_each_session_is_not_sent_again() {
+        let (ended, sent) = sanitized(&[(0, None), (0, BUSY), (2, BUSY), (2, None)]);
+        ended.unwrap();
+        assert_eq!(sent, [SANITIZE, TEST_UNIT_READY, TEST_UNIT_READY, TEST_UNIT_READY]);
+        let (ended, sent) = sanitized(&[(3, None), (3, None)]);
+        ended.unwrap();
+        assert_eq!(sent, [SANITIZE, TEST_UNIT_READY], "a small disk is ready at once");
+    }
+
+    #[test]
+    fn a_unit_that_is_ready_in_a_session_in_which_it_was_not_seen_at_work_is_sanitized_again() {
+        let (ended, sent) = sanitized(&[(0, None), (0, BUSY), (1, None), (1, None), (1, None)]);
+        ended.unwrap();
+        assert_eq!(
+            sent,
+            [SANITIZE, TEST_UNIT_READY, TEST_UNIT_READY, SANITIZE, TEST_UNIT_READY],
+            "nobody knows whether the first one came to its end"
+        );
+        // A target that is restarted each time.
+        let answers: Vec<_> = (0..100).map(|session| (session, None)).collect();
+        let (ended, sent) = sanitized(&answers);
+        let failure = ended.unwrap_err();
+        assert_eq!(failure.status_and_help().0, 3);
+        assert!(failure.to_string().contains("SANITIZE"), "{failure}");
+        assert_eq!(sent.len(), 2 * (1 + REPEATS_MAX as usize), "not for ever");
+    }
+
+    #[test]
+    fn what_a_unit_tells_while_it_is_sanitized_is_not_passed_over() {
+        let attention = |code| Some(SenseData::new(SenseKey::UnitAttention, code));
+        let (ended, _) = sanitized(&[(0, None), (0, attention(AdditionalSense::MEDIUM_MAY_HAVE_CHANGED))]);
+        let failure = ended.unwrap_err();
+        assert!(failure.to_string().contains("the medium may have been changed"), "{failure}");
+        let (ended, _) = sanitized(&[
+            (0, None),
+            (0, BUSY),
+            (0, Some(SenseData::new(SenseKey::MediumError, AdditionalSense::SANITIZE_COMMAND_FAILED))),
+        ]);
+        let failure = ended.unwrap_err();
+        assert!(failure.status_and_help().1.is_some_and(|help| help.contains("sanitize it again")));
+        // A reset, which the session counts.
+        let reset = attention(AdditionalSense::POWER_ON);
+        let (ended, sent) = sanitized(&[(0, None), (1, reset), (1, None), (1, None), (1, None)]);
+        ended.unwrap();
+        assert_eq!(sent, [SANITIZE, TEST_UNIT_READY, TEST_UNIT_READY, SANITIZE, TEST_UNIT_READY]);
     }
 }

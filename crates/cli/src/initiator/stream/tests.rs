@@ -134,7 +134,7 @@ fn disk_of(narrow: Narrow) -> (Disk, Arc<Mutex<Seen>>) {
 }
 
 /// A disk of 2^30 blocks of 512 bytes at this port.
-fn disk_at(port: Box<dyn Port>) -> Disk {
+pub(crate) fn disk_at(port: Box<dyn Port>) -> Disk {
     let details = CapacityDetails::default();
     let capacity = Capacity { blocks: 1 << 30, block_length_bytes: 512, details };
     let facts = UnitFacts { capacity: Some(capacity), ..UnitFacts::default() };
