@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::Instant;
 
@@ -49,13 +49,13 @@ fn is_standard(path: &Path) -> bool {
 pub(crate) fn read(options: &ReadOptions) -> Result<(), Failure> {
     let mut disk = Disk::open(&options.url, &options.access)?;
     let span = options.range.resolve(&disk.capacity()?)?;
-    let mut output: Box<dyn Write> = if is_standard(&options.output) {
-        Box::new(io::stdout().lock())
-    } else {
-        Box::new(create(&options.output, options.force)?)
-    };
     let failed =
         |error: io::Error| Failure::new(format!("cannot write to {}", options.output.display()), &error);
+    let mut output = if is_standard(&options.output) {
+        File::from(io::stdout().as_fd().try_clone_to_owned().map_err(failed)?)
+    } else {
+        create(&options.output, options.force)?
+    };
     let start = Instant::now();
     let mut stream = ReadStream::new(&disk, span, Flow::new(options.depth.into()));
     while let Some((_, data)) = stream.next(&mut disk)? {
@@ -66,7 +66,7 @@ pub(crate) fn read(options: &ReadOptions) -> Result<(), Failure> {
         }
         stream.recycle(data);
     }
-    output.flush().map_err(failed)?;
+    store(&output).map_err(failed)?;
     let transferred = Transferred::since(start, span.length_bytes());
     disk.close();
     if options.json {
@@ -76,6 +76,13 @@ pub(crate) fn read(options: &ReadOptions) -> Result<(), Failure> {
         say(&format!("read {}", transferred.text()));
     }
     Ok(())
+}
+
+/// Has what was written stored, where it is: many a file system, and every device, says only then that there is no room for it, or that
+/// it is broken.
+fn store(output: &File) -> io::Result<()> {
+    let kind = output.metadata()?.file_type();
+    if kind.is_file() || kind.is_block_device() { output.sync_all() } else { Ok(()) }
 }
 
 /// A file for what a disk has, which must not be there unless it may be overwritten. A new one is nobody else's to read, as the
@@ -440,7 +447,37 @@ pub(crate) fn checksum(options: &ChecksumOptions) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd;
+    use std::process::{self, Command};
+
+    use rustix::fs::{MemfdFlags, SealFlags};
+
     use super::*;
+
+    /// Its image, in memory, can be written no more, which the device finds out later than who writes to it.
+    #[test]
+    fn what_is_written_and_cannot_be_stored_is_an_error() {
+        let image = rustix::fs::memfd_create("image", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING);
+        let image = File::from(image.unwrap());
+        image.set_len(1 << 20).unwrap();
+        let path = format!("/proc/{}/fd/{}", process::id(), image.as_raw_fd());
+        let made = Command::new("losetup").args(["--find", "--show", &path]).output();
+        let Some(made) = made.ok().filter(|made| made.status.success()) else {
+            lunette_skip::record_lacking("losetup, or the right to make loop devices");
+            return;
+        };
+        let device = String::from_utf8(made.stdout).unwrap().trim().to_owned();
+        rustix::fs::fcntl_add_seals(&image, SealFlags::WRITE).unwrap();
+        let mut output = create(Path::new(&device), true).unwrap();
+        let written = output.write_all(&[7; 1 << 16]);
+        let stored = store(&output);
+        drop(output);
+        let ended = Command::new("losetup").args(["--detach", &device]).status().unwrap();
+        assert!(ended.success() && written.is_ok(), "{written:?}");
+        assert!(stored.is_err());
+        // What has nothing to store.
+        store(&File::options().write(true).open("/dev/null").unwrap()).unwrap();
+    }
 
     #[test]
     fn the_first_difference_is_named() {
