@@ -75,7 +75,7 @@ pub use spec::{
 };
 pub use state::{ReplaceError, STATE_BYTES_MAX, StateContent, StateError, StateFile, StateLock};
 pub use store::device::logical_sector_bytes;
-pub use store::file::is_block_device;
+pub use store::file::{is_block_device, sync_directory_of};
 pub use store::residency::cached_bytes;
 pub use store::{Allocation, Astray, AtomicWrites, EXTENTS_MAX, Extent, Features, RawFile, Space, Store};
 pub use volume::Volume;

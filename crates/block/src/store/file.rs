@@ -161,7 +161,10 @@ fn create(path: &Path, size_bytes: u64, spec: &VolumeSpec) -> Result<OwnedFd, Op
 }
 
 /// Makes the names in a file's directory stable. Some file systems have nothing to do there and say `EINVAL`.
-pub(crate) fn sync_directory_of(path: &Path) -> rustix::io::Result<()> {
+///
+/// # Errors
+/// The directory cannot be opened for reading, or not be synced.
+pub fn sync_directory_of(path: &Path) -> rustix::io::Result<()> {
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),

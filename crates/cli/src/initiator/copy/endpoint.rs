@@ -1,11 +1,12 @@
 //! The two kinds of ends that a copy has: disks and files.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
 use std::time::Duration;
 
+use lunette_block::{is_block_device, sync_directory_of};
 use lunette_scsi::client::UnitIdentity;
 
 use super::super::access::AccessOptions;
@@ -96,12 +97,19 @@ pub(super) fn open_destination(
         End::File(path) => path,
     };
     let failed = |error: io::Error| Failure::new(format!("cannot open {}", path.display()), &error);
-    let is_device = std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device());
-    if resumed || is_device {
+    if resumed || is_block_device(path) {
         let file = OpenOptions::new().read(true).write(true).open(path).map_err(failed)?;
         return FileEnd::open(file, path, false).map(|end| Box::new(end) as Box<dyn Endpoint>);
     }
     let file = create(path, options.force)?;
     file.set_len(bytes).map_err(failed)?;
+    make_name_stable(path)?;
     FileEnd::open(file, path, true).map(|end| Box::new(end) as Box<dyn Endpoint>)
+}
+
+/// A new file is found after a loss of power, like what is flushed to it.
+fn make_name_stable(path: &Path) -> Result<(), Failure> {
+    // It may be named by a link.
+    let synced = fs::canonicalize(path).and_then(|path| Ok(sync_directory_of(&path)?));
+    synced.map_err(|error| Failure::new(format!("cannot make the name of {} stable", path.display()), &error))
 }

@@ -7,6 +7,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use lunette_block::sync_directory_of;
 use serde::{Deserialize, Serialize};
 
 use crate::banner::printable;
@@ -118,16 +119,17 @@ impl Record {
         let mut file = File::create(&new).map_err(failed)?;
         file.write_all(format!("{text}\n").as_bytes()).map_err(failed)?;
         file.sync_all().map_err(failed)?;
-        fs::rename(&new, &self.path).map_err(failed)
+        fs::rename(&new, &self.path).map_err(failed)?;
+        sync_directory_of(&self.path).map_err(|errno| failed(errno.into()))
     }
 
-    /// The copy is complete.
+    /// The copy is complete. A record that came back after a loss of power would say so of the next one.
     ///
     /// # Errors
     /// The record cannot be removed.
     pub(super) fn remove(self) -> Result<(), Failure> {
-        fs::remove_file(&self.path)
-            .map_err(|error| Failure::new(format!("cannot remove {}", self.path.display()), &error))
+        let removed = fs::remove_file(&self.path).and_then(|()| Ok(sync_directory_of(&self.path)?));
+        removed.map_err(|error| Failure::new(format!("cannot remove {}", self.path.display()), &error))
     }
 }
 
