@@ -4,6 +4,7 @@ mod advise;
 mod banner;
 mod bench;
 mod connect;
+mod device;
 mod failure;
 mod heap;
 mod initiator;

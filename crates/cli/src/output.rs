@@ -1,15 +1,13 @@
 //! Files that results are written to: looked at before a measurement, so that none is made for nothing.
 
-use std::ffi::OsStr;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{major, minor};
 use serde::Serialize;
 
+use crate::device::Device;
 use crate::failure::Failure;
 
 /// What a command reads or measures: what it is called, and its file.
@@ -57,18 +55,13 @@ pub(crate) fn is_same_file(one: &Path, other: &Path) -> bool {
 }
 
 /// Whether a loop device, or a partition of one, has its data in this file.
-fn is_below(file: &Path, device: &Path) -> bool {
+pub(crate) fn is_below(file: &Path, device: &Path) -> bool {
     let Ok(metadata) = fs::metadata(device) else { return false };
-    if !metadata.file_type().is_block_device() {
-        return false;
-    }
-    let number = metadata.rdev();
-    let device = format!("/sys/dev/block/{}:{}", major(number), minor(number));
-    ["loop/backing_file", "../loop/backing_file"].iter().any(|name| {
-        let told = fs::read(format!("{device}/{name}")).unwrap_or_default();
-        let below = OsStr::from_bytes(told.strip_suffix(b"\n").unwrap_or(&told));
-        !below.is_empty() && is_same_file(file, Path::new(below))
-    })
+    metadata.file_type().is_block_device()
+        && Device::numbered(metadata.rdev())
+            .disk()
+            .backing_file()
+            .is_some_and(|below| is_same_file(file, &below))
 }
 
 /// Where a file would be created.
@@ -174,7 +167,9 @@ fn failed(path: &Path, error: &io::Error) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ffi::OsStr;
     use std::io::Read;
+    use std::os::unix::ffi::OsStrExt;
     use std::os::unix::fs::{PermissionsExt, symlink};
     use std::process::Command;
 

@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::time::UNIX_EPOCH;
 
 use crate::host::{Served, good, path, refused, run};
 
@@ -97,8 +98,10 @@ fn unique_name(url: &str) -> String {
 /// What a copy of `image` to the disk of that name leaves that was broken off behind `done_bytes`.
 fn write_record(record: &Path, image: &Path, name: &str, done_bytes: u64) {
     let metadata = fs::metadata(image).expect("a file");
+    let born = metadata.created().ok().and_then(|born| born.duration_since(UNIX_EPOCH).ok());
+    let born = born.map_or(String::new(), |at| format!(" of {}.{:09}", at.as_secs(), at.subsec_nanos()));
     let state = serde_json::json!({
-        "source": format!("file {}:{}", metadata.dev(), metadata.ino()),
+        "source": format!("file {}:{}{born}", metadata.dev(), metadata.ino()),
         "source_changed_at": format!("{}.{:09}", metadata.mtime(), metadata.mtime_nsec()),
         "destination": name,
         "size_bytes": metadata.len(),

@@ -113,8 +113,8 @@ impl Endpoint for DiskEnd {
         self.disk.name.clone()
     }
 
-    fn identity(&self) -> String {
-        self.identity.clone()
+    fn identity(&self) -> Result<String, Failure> {
+        Ok(self.identity.clone())
     }
 
     fn unit(&self) -> Option<UnitIdentity> {

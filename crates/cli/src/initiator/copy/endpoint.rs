@@ -35,7 +35,10 @@ pub(super) trait Endpoint: Send {
     /// For messages.
     fn name(&self) -> String;
     /// What tells it from others, for the record of how far a copy is.
-    fn identity(&self) -> String;
+    ///
+    /// # Errors
+    /// Nothing tells it.
+    fn identity(&self) -> Result<String, Failure>;
     /// The disk that it is; none for a file.
     fn unit(&self) -> Option<UnitIdentity>;
     /// When its content was changed last, where a file system tells that.

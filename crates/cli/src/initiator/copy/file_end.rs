@@ -13,6 +13,7 @@ use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 use rustix::io::Errno;
 
 use super::endpoint::{Endpoint, Extent, Taker};
+use super::identity;
 use super::pieces::{Piece, Pieces};
 use crate::failure::Failure;
 
@@ -23,7 +24,8 @@ pub(super) struct FileEnd {
     file: File,
     path: PathBuf,
     bytes: u64,
-    identity: String,
+    /// Where something tells it.
+    identity: Option<String>,
     changed_at: Option<String>,
     /// Nothing has been written to it: it reads as zeros.
     is_new: bool,
@@ -41,7 +43,7 @@ impl FileEnd {
         }
         // The size of a block device is where its end is.
         let bytes = seek(&file, SeekFrom::End(0)).map_err(|errno| failed(errno.into()))?;
-        let identity = format!("file {}:{}", metadata.dev(), metadata.ino());
+        let identity = identity::of(&metadata);
         // That of a device's node says nothing of its content.
         let changed_at = kind.is_file().then(|| format!("{}.{:09}", metadata.mtime(), metadata.mtime_nsec()));
         Ok(FileEnd { file, path: path.to_owned(), bytes, identity, changed_at, is_new, flush: None })
@@ -72,8 +74,14 @@ impl Endpoint for FileEnd {
         self.path.display().to_string()
     }
 
-    fn identity(&self) -> String {
-        self.identity.clone()
+    fn identity(&self) -> Result<String, Failure> {
+        self.identity.clone().ok_or_else(|| {
+            let message = format!(
+                "nothing tells which medium {} has, and --resume could go on with another one",
+                self.path.display()
+            );
+            Failure::usage(message).with_help("leave out --resume")
+        })
     }
 
     fn unit(&self) -> Option<UnitIdentity> {

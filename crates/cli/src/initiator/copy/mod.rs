@@ -8,6 +8,7 @@ mod compare;
 mod disk_end;
 mod endpoint;
 mod file_end;
+mod identity;
 mod job;
 mod pieces;
 mod record;
@@ -68,11 +69,17 @@ pub(crate) fn run(options: &CopyOptions) -> Result<(), Failure> {
     if is_same_file(&options.source, &options.destination) {
         return Err(Failure::usage("source and destination are the same file"));
     }
+    if record.is_some() {
+        // Nothing is made for nothing.
+        source.identity()?;
+    }
     let mut destination = open_destination(&options.destination, bytes, resumed, options)?;
     check_sizes(&*source, &*destination, options)?;
-    let identities = [source.identity(), destination.identity()];
     let begin = match &mut record {
-        Some(record) => record.begin(identities, source.changed_at(), bytes)?,
+        Some(record) => {
+            let identities = [source.identity()?, destination.identity()?];
+            record.begin(identities, source.changed_at(), bytes)?
+        }
         None => 0,
     };
     let bar = progress(options, bytes);
