@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::process::Command;
 use std::time::UNIX_EPOCH;
 
 use crate::host::{Served, good, path, refused, run};
@@ -86,6 +87,30 @@ fn a_file_is_not_copied_onto_itself() {
         assert!(said.contains("the same file"), "{said}");
     }
     assert_eq!(fs::read(&image).expect("a file"), data);
+}
+
+/// Nor onto a loop device that has its data in it, which would be cut under who reads it.
+#[test]
+fn a_loop_device_is_not_copied_onto_its_file() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (image, copy) = (directory.path().join("image"), directory.path().join("copy"));
+    let data = sparse_file(&image);
+    let made = Command::new("losetup").args(["--find", "--show"]).arg(&image).output();
+    let Some(made) = made.ok().filter(|made| made.status.success()) else {
+        lunette_skip::record_lacking("losetup, or the right to make loop devices");
+        return;
+    };
+    let device = String::from_utf8(made.stdout).expect("a path").trim().to_owned();
+    let onto = run(&["copy", &device, path(&image), "--force"]);
+    let back = run(&["copy", path(&image), &device]);
+    let elsewhere = run(&["copy", &device, path(&copy), "--resume", path(&directory.path().join("record"))]);
+    let ended = Command::new("losetup").arg("--detach").arg(&device).status().expect("it was there");
+    assert!(ended.success());
+    for said in [onto, back] {
+        assert!(said.status == Some(2) && said.err.contains("have the same data"), "{said:?}");
+    }
+    assert_eq!(elsewhere.status, Some(0), "{elsewhere:?}");
+    assert!(fs::read(&image).expect("a file") == data && fs::read(&copy).expect("a file") == data);
 }
 
 /// The name of the disk that nobody else may give.

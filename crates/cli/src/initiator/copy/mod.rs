@@ -66,9 +66,7 @@ pub(crate) fn run(options: &CopyOptions) -> Result<(), Failure> {
     let resumed = record.as_ref().and_then(Record::done).is_some();
     let mut source = open_source(&options.source, &options.access.of_source(), options.depth.into())?;
     let bytes = source.size_bytes();
-    if is_same_file(&options.source, &options.destination) {
-        return Err(Failure::usage("source and destination are the same file"));
-    }
+    check_files(&options.source, &options.destination)?;
     if record.is_some() {
         // Nothing is made for nothing.
         source.identity()?;
@@ -175,10 +173,23 @@ fn check_sizes(
     Ok(())
 }
 
-/// Whether both ends are one file, by whatever names: it would be emptied before it is read.
-fn is_same_file(source: &End, destination: &End) -> bool {
-    let (End::File(source), End::File(destination)) = (source, destination) else { return false };
-    output::is_same_file(source, destination)
+/// Refuses ends that are one file, by whatever names, or a loop device and its file: what is to be read would be written over, or
+/// emptied before.
+fn check_files(source: &End, destination: &End) -> Result<(), Failure> {
+    let (End::File(source), End::File(destination)) = (source, destination) else { return Ok(()) };
+    if output::is_same_file(source, destination) {
+        return Err(Failure::usage("source and destination are the same file"));
+    }
+    for (file, device) in [(source, destination), (destination, source)] {
+        if output::is_below(file, device) {
+            return Err(Failure::usage(format!(
+                "source and destination have the same data: {} is the file of {}, a loop device",
+                file.display(),
+                device.display()
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Refuses a record whose file, or the one that is to take its place, is an end of the copy.
