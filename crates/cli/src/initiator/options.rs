@@ -297,6 +297,9 @@ impl std::str::FromStr for End {
         if text.is_empty() || text.contains("://") {
             return Err("give an iscsi:// URL, or a file".to_owned());
         }
+        if text == "-" {
+            return Err("a copy has no pipes: see `lunette read` and `lunette write`".to_owned());
+        }
         Ok(End::File(text.into()))
     }
 }

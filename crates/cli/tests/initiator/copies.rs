@@ -113,6 +113,24 @@ fn a_loop_device_is_not_copied_onto_its_file() {
     assert!(fs::read(&image).expect("a file") == data && fs::read(&copy).expect("a file") == data);
 }
 
+/// To open a pipe would wait for its other end.
+#[test]
+fn what_has_no_content_is_no_end_of_a_copy() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (pipe, image) = (directory.path().join("pipe"), directory.path().join("image"));
+    sparse_file(&image);
+    assert!(Command::new("mkfifo").arg(&pipe).status().expect("mkfifo runs").success());
+    for arguments in [
+        ["copy", path(&pipe), path(&image), "--force"],
+        ["copy", path(&image), path(&pipe), "--force"],
+        ["copy", path(&image), "/dev/null", "--force"],
+    ] {
+        let said = refused(2, &arguments);
+        assert!(said.contains("is neither a file nor a block device") && said.contains("\nhelp: "), "{said}");
+    }
+    assert!(refused(2, &["copy", "-", path(&image), "--force"]).contains("a copy has no pipes"));
+}
+
 /// The name of the disk that nobody else may give.
 fn unique_name(url: &str) -> String {
     let info = good(&["info", url, "--json"]).json();

@@ -15,7 +15,7 @@ use super::super::options::{CopyOptions, End};
 use super::super::stream::Depth;
 use super::super::transfer::create;
 use super::disk_end::DiskEnd;
-use super::file_end::FileEnd;
+use super::file_end::{FileEnd, has_content, not_an_end};
 use super::pieces::{Piece, Pieces};
 use crate::failure::Failure;
 
@@ -74,6 +74,7 @@ pub(super) fn open_source(
     match end {
         End::Disk(url) => Ok(Box::new(DiskEnd::open(Disk::open(url, access)?, url, depth)?)),
         End::File(path) => {
+            refuse_streams(path)?;
             let file = File::open(path)
                 .map_err(|error| Failure::new(format!("cannot open {}", path.display()), &error))?;
             FileEnd::open(file, path, false).map(|end| Box::new(end) as Box<dyn Endpoint>)
@@ -99,6 +100,7 @@ pub(super) fn open_destination(
         }
         End::File(path) => path,
     };
+    refuse_streams(path)?;
     let failed = |error: io::Error| Failure::new(format!("cannot open {}", path.display()), &error);
     if resumed || is_block_device(path) {
         let file = OpenOptions::new().read(true).write(true).open(path).map_err(failed)?;
@@ -108,6 +110,12 @@ pub(super) fn open_destination(
     file.set_len(bytes).map_err(failed)?;
     make_name_stable(path)?;
     FileEnd::open(file, path, true).map(|end| Box::new(end) as Box<dyn Endpoint>)
+}
+
+/// Refuses what has no content of its own. To open a pipe would wait for its other end.
+fn refuse_streams(path: &Path) -> Result<(), Failure> {
+    let is_stream = fs::metadata(path).is_ok_and(|metadata| !has_content(metadata.file_type()));
+    if is_stream { Err(not_an_end(path)) } else { Ok(()) }
 }
 
 /// A new file is found after a loss of power, like what is flushed to it.

@@ -1,6 +1,6 @@
 //! A file or a block device of this machine as an end of a copy.
 
-use std::fs::File;
+use std::fs::{File, FileType};
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
@@ -20,6 +20,17 @@ use crate::failure::Failure;
 /// What a file is read and written by.
 const FILE_PIECE_BYTES: usize = 1 << 20;
 
+/// Whether it can be copied, or copied to.
+pub(super) fn has_content(kind: FileType) -> bool {
+    kind.is_file() || kind.is_block_device()
+}
+
+/// What has no content of its own.
+pub(super) fn not_an_end(path: &Path) -> Failure {
+    Failure::usage(format!("{} is neither a file nor a block device", path.display()))
+        .with_help("`lunette read` writes to a pipe, and `lunette write` reads from one")
+}
+
 pub(super) struct FileEnd {
     file: File,
     path: PathBuf,
@@ -38,8 +49,8 @@ impl FileEnd {
         let failed = |error: io::Error| Failure::new(format!("cannot look at {}", path.display()), &error);
         let metadata = file.metadata().map_err(failed)?;
         let kind = metadata.file_type();
-        if !kind.is_file() && !kind.is_block_device() {
-            return Err(Failure::usage(format!("{} is neither a file nor a block device", path.display())));
+        if !has_content(kind) {
+            return Err(not_an_end(path));
         }
         // The size of a block device is where its end is.
         let bytes = seek(&file, SeekFrom::End(0)).map_err(|errno| failed(errno.into()))?;
