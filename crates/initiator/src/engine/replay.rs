@@ -19,6 +19,7 @@ pub(crate) enum Kind {
     Other,
 }
 
+pub(crate) const REQUEST_SENSE: u8 = 0x03;
 const SYNCHRONIZE_CACHE_10: u8 = 0x35;
 const SYNCHRONIZE_CACHE_16: u8 = 0x91;
 const SERVICE_ACTION_IN_16: u8 = 0x9e;
@@ -57,7 +58,6 @@ pub(super) fn is_read(command: &Command) -> bool {
 /// True for what may change something that another command may have changed since. A flush only keeps what is there, and REQUEST SENSE
 /// takes what is told once.
 pub(super) fn may_change(command: &Command) -> bool {
-    const REQUEST_SENSE: u8 = 0x03;
     let cdb = command.cdb.bytes();
     matches!(kind(cdb), Kind::Writes | Kind::Other) && cdb.first() != Some(&REQUEST_SENSE)
 }

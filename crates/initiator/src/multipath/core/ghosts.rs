@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::engine::replay::Kind;
+use crate::engine::replay::{Kind, REQUEST_SENSE};
 
 /// What a command may change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +30,7 @@ impl Extent {
             _ => Self::Unit,
         };
         match (kind, cdb.first().copied().unwrap_or(0)) {
-            (Kind::Reads | Kind::Flushes, _) => Self::Nothing,
+            (Kind::Reads | Kind::Flushes, _) | (Kind::Other, REQUEST_SENSE) => Self::Nothing,
             (Kind::Other, _) => Self::Unit,
             // A transfer length of 0 is 256 blocks in the shortest form.
             (Kind::Writes, 0x0a) => blocks(
@@ -148,6 +148,7 @@ mod tests {
         assert_eq!(of(&[0x8a, 0]), Extent::Unit, "cut off");
         assert_eq!(Extent::of(Kind::Other, &[0x42]), Extent::Unit);
         assert_eq!(Extent::of(Kind::Flushes, &[0x35]), Extent::Nothing);
+        assert_eq!(Extent::of(Kind::Other, &[0x03]), Extent::Nothing, "it only takes what is told once");
     }
 
     #[test]
