@@ -262,6 +262,24 @@ fn without_the_path_a_reset_ends_what_it_has_left() {
 }
 
 #[test]
+fn a_write_that_has_left_a_lost_path_does_not_end_as_never_sent() {
+    let world = World::new(&["mem:16M"], &[1, 2]);
+    let mut paths = world.connect(world.options(Policy::RoundRobin));
+    world.target.hold(0, OperationKind::Write);
+    let calls = world.target.faults(0).calls(OperationKind::Write);
+    let id = paths.engine.submit(safe(7, block(1)));
+    paths.engine.poll(Some(Duration::ZERO), &mut Vec::new()).expect("the system lets us");
+    world.target.wait_for_calls(0, OperationKind::Write, calls + 1);
+    world.relays.iter().for_each(Relay::close);
+    paths.wait_until("the loss", |paths| paths.is_lost(0) && paths.is_lost(1));
+    assert!(!paths.done.contains_key(&id), "it waits for a path");
+    paths.engine.log_out();
+    let ended = paths.wait_for(id);
+    assert!(matches!(ended.result, Err(CommandError::Unknown(_))), "{:?}", ended.result);
+    world.target.faults(0).clear();
+}
+
+#[test]
 fn access_states_are_followed_while_commands_run() {
     let world = World::new(&["mem:64M"], &[1, 2]);
     world.target.set_access_state(2, AccessState::ActiveNonOptimized);

@@ -104,7 +104,7 @@ impl Engine {
         let Some(session) = &mut way.session else {
             // It has gone since; the core has not heard of it yet.
             if self.core.ended(self.now, key, Outcome::NotSent) != Verdict::Kept {
-                self.complete(key, Err(CommandError::NotSent(self.why_no_path())));
+                self.end_unsent(key, self.why_no_path());
             }
             return;
         };
@@ -260,8 +260,14 @@ impl Engine {
             .map(|(key, _)| key)
             .collect();
         for key in waiting {
-            self.complete(key, Err(CommandError::NotSent(reason.to_owned())));
+            self.end_unsent(key, reason.to_owned());
         }
+    }
+
+    /// Ends a command that is on no path. Over one before, it may have been carried out.
+    pub(super) fn end_unsent(&mut self, key: usize, reason: String) {
+        let has_run = self.core.entries.get(key).is_some_and(|entry| entry.has_run);
+        self.complete(key, honest(Err(CommandError::NotSent(reason)), has_run));
     }
 
     /// The states of the port groups were asked for.

@@ -334,10 +334,9 @@ impl Engine {
         for way in &mut self.ways {
             way.session = None;
         }
-        let commands: Vec<_> = self.core.entries.iter().map(|(key, entry)| (key, entry.has_run)).collect();
-        for (key, has_run) in commands {
-            let error = if has_run { CommandError::Unknown } else { CommandError::NotSent };
-            self.complete(key, Err(error(reason.to_owned())));
+        let commands: Vec<_> = self.core.entries.iter().map(|(key, _)| key).collect();
+        for key in commands {
+            self.end_unsent(key, reason.to_owned());
         }
         self.events.push_back(EngineEvent::Over { reason: reason.to_owned() });
     }
