@@ -108,10 +108,14 @@ impl Link {
         }
     }
 
-    /// Takes note of sense data that came unasked (RFC 7143, 11.9.1).
+    /// Takes note of sense data that came unasked (RFC 7143, 11.9.1), or to a question of the session's own.
     pub(super) fn told(&self, sense: &[u8]) {
-        if let Some(sense) = Sense::decode(sense).filter(is_attention) {
-            self.heard(&sense);
+        match Sense::decode(sense) {
+            Some(sense) if is_attention(&sense) => {
+                self.heard(&sense);
+            }
+            Some(sense) if sense.may_be_of_another() && !sense.deferred => self.note_renaming(),
+            _ => {}
         }
     }
 

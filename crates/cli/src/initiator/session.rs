@@ -15,7 +15,7 @@ use lunette_scsi::{Lun, Status};
 use lunette_wire::LunField;
 use lunette_wire::target::Residual;
 
-use super::disk::broken_promise;
+use super::disk::{broken_promise, changed};
 use super::port::{BUSY_INTERVAL, Done, IDLE_INTERVAL, Port};
 use crate::failure::{Failure, say};
 
@@ -133,6 +133,8 @@ struct SessionPort {
     guarded: Option<(lunette_initiator::Lun, UnitIdentity)>,
     /// It has.
     exchanged: Option<Failure>,
+    /// It may have by what was said beside the ends of commands, and was not asked since.
+    is_doubted: bool,
     /// Why there is no session any more.
     over: Option<String>,
     began: Instant,
@@ -295,7 +297,7 @@ pub(crate) fn helped(remedy: Remedy) -> String {
 
 impl SessionPort {
     fn of(engine: AnyEngine) -> Box<dyn Port> {
-        let (tags, done, losses, guarded, exchanged, over) = Default::default();
+        let (tags, done, losses, guarded, exchanged, is_doubted, over) = Default::default();
         let (engine, began) = (Some(engine), Instant::now());
         let (polled_at, up_since) = (began, began);
         Box::new(SessionPort {
@@ -305,6 +307,7 @@ impl SessionPort {
             losses,
             guarded,
             exchanged,
+            is_doubted,
             over,
             began,
             polled_at,
@@ -331,7 +334,8 @@ impl SessionPort {
         }
         (self.done, self.polled_at) = (done, Instant::now());
         polled?;
-        self.tell_events()
+        self.tell_events()?;
+        if self.is_doubted { self.compare() } else { Ok(()) }
     }
 
     /// What happens to the session is told.
@@ -369,11 +373,17 @@ impl SessionPort {
                 EngineEvent::Ended { remedy, .. } => say(&helped(remedy)),
                 EngineEvent::Path { portal, news, .. } => say_of_path(&portal, &news),
                 // It met a question of the engine's own.
-                EngineEvent::Attention { sense, .. }
-                | EngineEvent::Notice(Notice::ScsiEvent { sense, .. }) => {
-                    if let Some(sense) = Sense::decode(&sense).filter(|sense| sense.deferred) {
-                        return Err(Failure::scsi(broken_promise(&sense), None));
+                EngineEvent::Attention { lun, sense }
+                | EngineEvent::Notice(Notice::ScsiEvent { lun, sense }) => {
+                    if let Some(sense) = Sense::decode(&sense) {
+                        self.hear(lun, &sense)?;
                     }
+                }
+                // Over one path its commands say so.
+                EngineEvent::UnitChanged { what, .. }
+                    if matches!(self.engine, Some(AnyEngine::Several(_))) =>
+                {
+                    return Err(self.exchange(&what));
                 }
                 EngineEvent::LogoutRequested { portal, .. } => {
                     say(&format!("lunette: {portal} asks for a logout"));
@@ -381,6 +391,21 @@ impl SessionPort {
                 _ => {}
             }
         }
+        Ok(())
+    }
+
+    /// A unit has said this, and tells it to no command any more.
+    fn hear(&mut self, lun: LunField, sense: &Sense) -> Result<(), Failure> {
+        if sense.deferred {
+            return Err(Failure::scsi(broken_promise(sense), None));
+        }
+        if !self.guarded.as_ref().is_some_and(|(guarded, _)| guarded.field() == lun) {
+            return Ok(());
+        }
+        if let Some(what) = changed(sense.code).filter(|_| sense.is_unit_attention()) {
+            return Err(self.exchange(what));
+        }
+        self.is_doubted |= sense.may_be_of_another();
         Ok(())
     }
 }

@@ -64,7 +64,8 @@ pub enum EngineEvent {
     },
     /// A unit attention about a reset, a lost nexus or a changed medium met a command that was replayed, which was then sent
     /// again, or the engine's own look at a unit, or a deferred error met that look; or one of either kind a command that nobody waits for
-    /// any more.
+    /// any more. Over several paths ([`crate::multipath`]) also any other unit attention, or that there is no such unit, that met a
+    /// question of the engine's own.
     Attention {
         /// The logical unit.
         lun: LunField,

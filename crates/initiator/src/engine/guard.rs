@@ -56,7 +56,7 @@ impl Check {
 }
 
 /// The unit is formatted or sanitized, which may take days, and differs only in that it does not tell its capacity meanwhile.
-fn only_works(sense: &Sense, difference: &Difference) -> bool {
+pub(crate) fn only_works(sense: &Sense, difference: &Difference) -> bool {
     matches!(difference, Difference::Capacity { is: None, .. })
         && matches!(sense.code, AdditionalSense::FORMAT_IN_PROGRESS | AdditionalSense::SANITIZE_IN_PROGRESS)
 }

@@ -6,7 +6,7 @@
 
 mod event;
 mod ghost;
-mod guard;
+pub(crate) mod guard;
 mod held;
 mod link;
 mod overdue;

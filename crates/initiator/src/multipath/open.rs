@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use lunette_scsi::client::port_groups::PortGroup;
 use lunette_scsi::client::vpd::identification::{Association, Designator};
-use lunette_scsi::client::{Command as Asked, Next, Probe, Reply, Ticket, UnitFacts, UnitIdentity};
+use lunette_scsi::client::{Command as Asked, Next, Probe, Reply, Sense, Ticket, UnitFacts, UnitIdentity};
 
 use super::PathOptions;
 use crate::connect::Learnt;
@@ -20,6 +20,8 @@ const PAUSE: Duration = Duration::from_millis(250);
 pub(super) struct Opened {
     pub(super) engine: Engine,
     pub(super) identity: UnitIdentity,
+    /// Why the unit does not tell everything.
+    pub(super) not_ready: Option<Sense>,
     /// When the unit told of a reset last, and not only of a new nexus.
     pub(super) reset_told_at: Option<Instant>,
     pub(super) relative_target_port: Option<u16>,
@@ -69,6 +71,7 @@ pub(super) fn open(options: &PathOptions, learnt: Learnt) -> Result<Opened, Fail
     }
     Ok(Opened {
         identity: UnitIdentity::of(&facts),
+        not_ready: facts.not_ready,
         reset_told_at,
         engine: opening.engine,
         relative_target_port,

@@ -3,6 +3,7 @@
 
 mod command_line;
 mod foreign;
+mod said;
 
 use std::collections::HashMap;
 use std::io::Write as _;

@@ -15,17 +15,30 @@ impl SessionPort {
     /// another one.
     pub(super) fn compare(&mut self) -> Result<(), Failure> {
         let Some((lun, was)) = self.guarded.clone() else { return Ok(()) };
-        let facts = self.ask_all(lun)?;
-        let is = UnitIdentity::of(&facts);
-        let attention = facts.attentions.iter().find_map(|sense| changed(sense.code));
-        let difference = was.difference(&is).map(|difference| difference.to_string());
-        let Some(what) = difference.or_else(|| attention.map(ToOwned::to_owned)) else { return Ok(()) };
+        loop {
+            self.is_doubted = false;
+            let facts = self.ask_all(lun)?;
+            let is = UnitIdentity::of(&facts);
+            let attention = facts.attentions.iter().find_map(|sense| changed(sense.code));
+            let difference = was.difference(&is).map(|difference| difference.to_string());
+            if let Some(what) = difference.or_else(|| attention.map(ToOwned::to_owned)) {
+                return Err(self.exchange(&what));
+            }
+            // Some answers may be of before what was said meanwhile.
+            if !self.is_doubted {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Nothing is sent any more to the unit, which is another one.
+    pub(super) fn exchange(&mut self, what: &str) -> Failure {
         let failure = Failure::scsi(
             format!("the disk is not the one that it was: {what}"),
             Some("look whether this is still the disk that it was, then begin anew".to_owned()),
         );
         self.exchanged = Some(failure.clone());
-        Err(failure)
+        failure
     }
 
     fn ask_all(&mut self, lun: lunette_initiator::Lun) -> Result<UnitFacts, Failure> {

@@ -128,6 +128,8 @@ pub(crate) enum Action {
     Reset { via: usize },
     /// Ask for the states of the port groups.
     Check { path: usize },
+    /// Ask what a path leads to; [`Core::looked`] follows.
+    Look { path: usize },
     /// No path came back in time: nothing goes on.
     GiveUp,
 }
@@ -418,6 +420,21 @@ impl<T> Core<T> {
         self.pump(now);
     }
 
+    /// A path may lead to another unit: it carries no data until it is known that it does not.
+    pub(crate) fn doubted(&mut self, now: Duration, path: usize) {
+        let of = &mut self.paths[path];
+        if !std::mem::replace(&mut of.is_doubted, true) {
+            of.look_at = now;
+        }
+    }
+
+    /// It was looked at: it leads to the unit, or does not say now where it leads.
+    pub(crate) fn looked(&mut self, now: Duration, path: usize, leads_there: bool) {
+        let of = &mut self.paths[path];
+        (of.is_doubted, of.look_at) = (!leads_there, now.saturating_add(timers::LOOK));
+        self.pump(now);
+    }
+
     /// A path has answered something that was sent then: a reset before that would have been told to it.
     pub(crate) fn has_answered(&mut self, path: usize, sent_at: Duration) {
         let (opened_at, is_unproven) =
@@ -454,6 +471,8 @@ impl<T> Core<T> {
         let next_try = now.saturating_add(wait.min(self.timing.recovery / 2));
         (of.health, of.since, of.was_lost, of.outstanding) = (Health::Closed { next_try }, now, true, 0);
         (of.fence_at, of.check_at) = (next_try, Duration::MAX);
+        // The login looks, too.
+        of.is_doubted = false;
         self.judge_resets();
         if self.paths.iter().all(|path| !path.is_up()) {
             self.alone_since.get_or_insert(now);

@@ -105,6 +105,10 @@ pub(crate) struct Path {
     /// have been told of a true reset, and would be gone with a target that was restarted. This outlasts the session, since the next one
     /// is not told again.
     pub(crate) unproven_since: Option<Duration>,
+    /// It may lead to another unit by what was said over it, and carries no data before that was looked at.
+    pub(crate) is_doubted: bool,
+    /// When to look; never while a look is under way.
+    pub(crate) look_at: Duration,
     /// A login elsewhere that ends its old session: under way, or when to begin it.
     pub(crate) is_fencing: bool,
     pub(crate) fence_at: Duration,
@@ -129,6 +133,8 @@ impl Path {
             was_lost: false,
             opened_at: Duration::ZERO,
             unproven_since: None,
+            is_doubted: false,
+            look_at: Duration::MAX,
             is_fencing: false,
             fence_at: Duration::ZERO,
             outstanding: 0,
@@ -143,8 +149,13 @@ impl Path {
 
     /// How good it is; none: no data goes this way.
     pub(crate) fn rank(&self) -> Option<(u8, bool)> {
-        let is_usable = self.is_up() && self.unproven_since.is_none();
+        let is_usable = self.is_up() && self.unproven_since.is_none() && !self.is_doubted;
         if is_usable { self.access.rank().map(|rank| (rank, self.is_preferred)) } else { None }
+    }
+
+    /// When to look at what it leads to. One that carries no data in any case has time, and may not tell everything.
+    pub(crate) fn look_due(&self) -> Option<Duration> {
+        Some(self.look_at).filter(|_| self.is_up() && self.is_doubted && self.access.rank().is_some())
     }
 
     /// Whether the answer to what was sent then is believed. One to something older than what is believed already may have been on

@@ -48,6 +48,7 @@ struct World {
     opening: Vec<usize>,
     fencing: Vec<(usize, usize)>,
     resetting: Option<usize>,
+    looking: Vec<usize>,
     is_over: bool,
 }
 
@@ -72,6 +73,7 @@ impl World {
             opening: Vec::new(),
             fencing: Vec::new(),
             resetting: None,
+            looking: Vec::new(),
             is_over: false,
         };
         world.core.tick(world.now);
@@ -182,6 +184,7 @@ impl World {
                 // A question for states is answered at once.
                 Action::Check { path } if !self.is_cut[path] => self.core.has_answered(path, self.now),
                 Action::Check { .. } => {}
+                Action::Look { path } => self.looking.push(path),
             }
         }
     }

@@ -11,6 +11,8 @@ const WAIT_MIN: Duration = Duration::from_millis(500);
 /// The longest, and that after a refusal that will hardly change.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 const WAIT_REFUSED: Duration = Duration::from_secs(60);
+/// How long a path that does not say where it leads is left alone.
+pub(super) const LOOK: Duration = Duration::from_millis(500);
 /// Between two tries to end a session from another path, and between two resets.
 const AGAIN: Duration = Duration::from_secs(1);
 
@@ -58,6 +60,10 @@ impl<T> Core<T> {
             Health::Up if now >= of.check_at => {
                 self.paths[path].check_at = now.saturating_add(self.timing.check);
                 self.actions.push_back(Action::Check { path });
+            }
+            Health::Up if of.look_due().is_some_and(|at| now >= at) => {
+                self.paths[path].look_at = Duration::MAX;
+                self.actions.push_back(Action::Look { path });
             }
             // What it has left behind is ended first, where another portal of its group can do that.
             Health::Closed { .. }
@@ -166,7 +172,7 @@ impl<T> Core<T> {
             return None;
         }
         let of_paths = self.paths.iter().enumerate().filter_map(|(at, path)| match path.health {
-            Health::Up => Some(path.check_at),
+            Health::Up => Some(path.look_due().map_or(path.check_at, |look| look.min(path.check_at))),
             Health::Closed { .. } if path.is_fencing => None,
             Health::Closed { next_try } => {
                 let fence = self.fence_of(at).map(|_| path.fence_at);

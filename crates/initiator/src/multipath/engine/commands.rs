@@ -6,12 +6,12 @@ use lunette_scsi::client::Sense;
 use lunette_scsi::client::port_groups::report_target_port_groups;
 use lunette_scsi::{AdditionalSense, SenseKey};
 
-use super::super::core::{Access, Outcome, Place, Verdict};
+use super::super::core::{Access, Outcome, Path, Place, Verdict};
 use super::super::open::{question, tells_loss, tells_reset};
-use super::{Engine, take_buffer};
+use super::{Engine, Errand, take_buffer};
 use crate::engine::replay::{self, Attention};
 use crate::{
-    Command, CommandError, CommandId, Completion, Data, EngineEvent, Function, Remedy, Status, Times,
+    Command, CommandError, CommandId, Completion, Data, EngineEvent, Function, Notice, Remedy, Status, Times,
 };
 
 /// What the driver keeps of a command.
@@ -99,11 +99,13 @@ impl Engine {
 
     /// Sends a command on its path.
     pub(super) fn send(&mut self, key: usize, path: usize) {
+        let is_doubted = self.core.paths[path].is_doubted;
         let way = &mut self.ways[path];
         let Some(entry) = self.core.entries.get_mut(key) else { return };
-        let Some(session) = &mut way.session else {
-            // It has gone since; the core has not heard of it yet.
-            if self.core.ended(self.now, key, Outcome::NotSent) != Verdict::Kept {
+        let Some(session) = way.session.as_mut().filter(|_| !is_doubted) else {
+            // It has gone since, or may lead elsewhere; the core had not heard of it yet.
+            let outcome = if is_doubted { Outcome::NotYet } else { Outcome::NotSent };
+            if self.core.ended(self.now, key, outcome) != Verdict::Kept {
                 self.end_unsent(key, self.why_no_path());
             }
             return;
@@ -113,7 +115,7 @@ impl Engine {
         let command = Command { data, lun: way.options.lun.field(), ..held.command.clone() };
         let id = session.submit(command);
         held.inner = Some(id);
-        way.inner.insert(id, Some(key));
+        way.errands.insert(id, Errand::Command(key));
     }
 
     /// Asks for the states of the port groups.
@@ -122,7 +124,7 @@ impl Engine {
         let Some(session) = way.session.as_mut().filter(|_| !way.is_asked) else { return };
         // It is no reason to end anything if nobody answers; commands have their own time.
         let asked = question(report_target_port_groups().command(), &way.options).within(Duration::MAX);
-        way.inner.insert(session.submit(asked), None);
+        way.errands.insert(session.submit(asked), Errand::States);
         way.is_asked = true;
     }
 
@@ -148,6 +150,9 @@ impl Engine {
         if done.iter().enumerate().any(|(at, completion)| Some(at) != own && tells_loss(completion)) {
             self.core.note_reset();
         }
+        for (_, completion) in done.iter().enumerate().filter(|(at, _)| Some(*at) != own) {
+            self.hear(path, completion);
+        }
         for (at, completion) in done.into_iter().enumerate() {
             self.path_completion(path, completion, Some(at) == own);
         }
@@ -163,7 +168,10 @@ impl Engine {
 
     fn path_event(&mut self, path: usize, event: EngineEvent) {
         match event {
-            EngineEvent::Over { reason } => self.ways[path].reason = Some(reason),
+            EngineEvent::Over { reason } => {
+                let way = &mut self.ways[path];
+                way.reason = way.left_for.take().or(Some(reason));
+            }
             EngineEvent::Managed { request, response } if self.reset == Some((path, request)) => {
                 self.unit_reset(response == 0);
             }
@@ -174,11 +182,14 @@ impl Engine {
                 self.core.note_reset();
                 self.events.push_back(event);
             }
-            EngineEvent::Attention { ref sense, .. } => {
-                if replay::attention(sense).is_some_and(Attention::tells_loss) {
-                    self.core.note_reset();
-                }
-                self.events.push_back(event);
+            EngineEvent::Attention { sense, .. } => {
+                self.overheard(path, &sense);
+                self.events.push_back(EngineEvent::Attention { lun: self.lun(), sense });
+            }
+            EngineEvent::Notice(Notice::ScsiEvent { sense, .. }) => {
+                self.overheard(path, &sense);
+                let event = Notice::ScsiEvent { lun: self.lun(), sense };
+                self.events.push_back(EngineEvent::Notice(event));
             }
             // What becomes of the session is told as news of the path.
             EngineEvent::Lost { .. } | EngineEvent::Reconnected { .. } | EngineEvent::TryFailed { .. } => {}
@@ -186,13 +197,27 @@ impl Engine {
         }
     }
 
+    /// What the unit has said over a path beside the ends of commands.
+    fn overheard(&mut self, path: usize, sense: &[u8]) {
+        if replay::attention(sense).is_some_and(Attention::tells_loss) {
+            self.core.note_reset();
+        }
+        if let Some(sense) = Sense::decode(sense) {
+            self.doubt(path, &sense);
+        }
+    }
+
     /// `is_own_reset`: it was not carried out, since the unit told first of a reset that is known.
     fn path_completion(&mut self, path: usize, mut completion: Completion, is_own_reset: bool) {
         let way = &mut self.ways[path];
-        let Some(known) = way.inner.remove(&completion.id) else { return };
-        let Some(key) = known else {
-            way.is_asked = false;
-            return self.checked(path, &completion);
+        let key = match way.errands.remove(&completion.id) {
+            None => return,
+            Some(Errand::States) => {
+                way.is_asked = false;
+                return self.checked(path, &completion);
+            }
+            Some(Errand::Look(ticket)) => return self.look_answered(path, ticket, &completion),
+            Some(Errand::Command(key)) => key,
         };
         let (began, is_over) = (way.began, way.session.as_ref().is_none_or(crate::Engine::is_over));
         let Some(entry) = self.core.entries.get_mut(key) else { return };
@@ -251,17 +276,24 @@ impl Engine {
 
     /// Ends what waits for a path.
     pub(super) fn end_waiting(&mut self, reason: &str) {
-        let is_waiting = |place: Place| place == Place::Waiting;
-        let waiting: Vec<usize> = self
-            .core
-            .entries
-            .iter()
-            .filter(|(_, entry)| is_waiting(entry.place))
-            .map(|(key, _)| key)
-            .collect();
-        for key in waiting {
+        for key in self.waiting() {
             self.end_unsent(key, reason.to_owned());
         }
+    }
+
+    /// Where there is no other unit any more than another one, nothing is worth waiting for ([`EngineEvent::UnitChanged`]).
+    pub(super) fn end_changed(&mut self) {
+        let is_there = |path: &Path| path.is_up() && !path.is_doubted;
+        if let Some(what) = self.changed.clone().filter(|_| !self.core.paths.iter().any(is_there)) {
+            for key in self.waiting() {
+                self.complete(key, Err(CommandError::Changed(what.clone())));
+            }
+        }
+    }
+
+    fn waiting(&self) -> Vec<usize> {
+        let waiting = self.core.entries.iter().filter(|(_, entry)| entry.place == Place::Waiting);
+        waiting.map(|(key, _)| key).collect()
     }
 
     /// Ends a command that is on no path. Over one before, it may have been carried out.
@@ -310,8 +342,8 @@ impl Engine {
             self.ways.iter_mut().for_each(|way| way.own_reset = OwnReset(Some(self.now)));
             for (at, way) in self.ways.iter_mut().enumerate().filter(|(at, _)| *at != via) {
                 let Some(session) = &mut way.session else { continue };
-                tracing::debug!(path = at, commands = way.inner.len(), "asking what a reset has ended");
-                way.inner.keys().for_each(|id| session.abort(*id));
+                tracing::debug!(path = at, commands = way.errands.len(), "asking what a reset has ended");
+                way.errands.keys().for_each(|id| session.abort(*id));
             }
         }
         self.core.reset(self.now, is_done);

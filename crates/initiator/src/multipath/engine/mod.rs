@@ -1,6 +1,7 @@
 //! The engine of a unit with several paths: sessions, threads for logins, a clock, and the core that decides.
 
 mod commands;
+mod look;
 mod paths;
 
 use std::collections::{HashMap, VecDeque};
@@ -10,7 +11,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use lunette_iscsi::parameters::SessionParameters;
-use lunette_scsi::client::UnitIdentity;
+use lunette_scsi::client::{Ticket, UnitIdentity};
+use lunette_wire::LunField;
 use rustix::event::epoll;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -23,9 +25,21 @@ use crate::{
     RequestId, Waker,
 };
 use commands::{Held, OwnReset};
+use look::Look;
 use paths::Job;
 
 const EVENTS_MAX: usize = 64;
+
+/// What a command of a path's session is here.
+#[derive(Debug, Clone, Copy)]
+enum Errand {
+    /// The caller's, by its key.
+    Command(usize),
+    /// Asks for the states of the port groups.
+    States,
+    /// A question of a look.
+    Look(Ticket),
+}
 
 /// One path, with its session while there is one.
 struct Way {
@@ -35,9 +49,15 @@ struct Way {
     session: Option<crate::Engine>,
     /// The session's clock began so much later than this engine's.
     began: Duration,
-    /// What the session's commands are here; none for questions of this engine's own.
-    inner: HashMap<CommandId, Option<usize>>,
+    /// What the session's commands are here.
+    errands: HashMap<CommandId, Errand>,
     is_asked: bool,
+    /// The look at what it leads to, while one is under way.
+    look: Option<Look>,
+    /// Why it carries no data although it is there.
+    doubt: Option<String>,
+    /// Why its session is being logged out.
+    left_for: Option<String>,
     own_reset: OwnReset,
     /// Why it is lost.
     reason: Option<String>,
@@ -66,6 +86,8 @@ pub struct Engine {
     changed: Option<String>,
     /// The reset of the unit that is under way: on which path.
     reset: Option<(usize, RequestId)>,
+    /// A session has something to send.
+    has_asked: bool,
     record: LoginRecord,
     parameters: SessionParameters,
     is_closing: bool,
@@ -97,6 +119,7 @@ impl Engine {
             identity: None,
             changed: None,
             reset: None,
+            has_asked: false,
             record: LoginRecord::default(),
             parameters: SessionParameters::default(),
             is_closing: false,
@@ -183,7 +206,7 @@ impl Engine {
                     super::core::Health::Opening => PathState::Opening,
                     super::core::Health::Closed { .. } => PathState::Down,
                 },
-                reason: way.reason.clone().filter(|_| !path.is_up()),
+                reason: if path.is_up() { way.doubt.clone() } else { way.reason.clone() },
                 access: path.access,
                 is_preferred: path.is_preferred,
                 is_in_use: path.rank().is_some() && path.rank() == best,
@@ -271,10 +294,11 @@ impl Engine {
             for path in 0..self.ways.len() {
                 self.poll_path(path)?;
             }
+            self.end_changed();
             if !self.is_closing && !self.is_over() {
                 self.core.tick(self.now);
             }
-            if self.core.actions.is_empty() {
+            if self.core.actions.is_empty() && !std::mem::take(&mut self.has_asked) {
                 break;
             }
             while let Some(action) = self.core.actions.pop_front() {
@@ -306,6 +330,7 @@ impl Engine {
             Action::Fence { path, via } => self.fence(path, via),
             Action::Reset { via } => self.reset_unit(via),
             Action::Check { path } => self.check(path),
+            Action::Look { path } => self.look(path),
             Action::GiveUp => {
                 let reason = self.why_no_path();
                 self.give_up(&reason);
@@ -317,10 +342,9 @@ impl Engine {
         let mut reasons: Vec<String> = Vec::new();
         for (way, path) in self.ways.iter().zip(&self.core.paths) {
             let portal = way.options.portal();
-            match &way.reason {
-                Some(reason) if !path.is_up() => reasons.push(format!("{portal}: {reason}")),
-                _ => reasons.push(format!("{portal}: {}", path.access.name())),
-            }
+            let reason = if path.is_up() { &way.doubt } else { &way.reason };
+            let reason = reason.as_deref().unwrap_or(path.access.name());
+            reasons.push(format!("{portal}: {reason}"));
         }
         format!("no path carries data ({})", reasons.join("; "))
     }
@@ -377,6 +401,11 @@ impl Engine {
         let data = epoll::EventData::new_u64(path as u64 + 1);
         let added = epoll::add(&self.epoll, session, data, epoll::EventFlags::IN);
         added.map_err(|error| Error::System { what: "an epoll registration", source: error.into() })
+    }
+
+    /// The unit's number, as the caller has it: that over the first path.
+    fn lun(&self) -> LunField {
+        self.ways[0].options.lun.field()
     }
 
     fn tell(&mut self, path: usize, news: PathNews) {

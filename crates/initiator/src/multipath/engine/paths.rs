@@ -4,15 +4,16 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lunette_scsi::client::UnitIdentity;
 use lunette_scsi::client::port_groups::PortGroup;
+use lunette_scsi::client::{Sense, UnitIdentity};
 
-use super::super::core::Access;
+use super::super::core::{Access, Path};
 use super::super::open::{Failed, Opened, open};
 use super::super::{PathNews, PathOptions};
 use super::commands::OwnReset;
 use super::{Engine, Way};
 use crate::connect::{Learnt, end_session_at};
+use crate::engine::guard::only_works;
 use crate::{EngineEvent, Error};
 
 /// What a thread has come to.
@@ -30,8 +31,11 @@ impl Way {
             learnt: Learnt::default(),
             session: None,
             began: Duration::ZERO,
-            inner: HashMap::new(),
+            errands: HashMap::new(),
             is_asked: false,
+            look: None,
+            doubt: None,
+            left_for: None,
             own_reset: OwnReset::default(),
             reason: None,
             lost_at: None,
@@ -135,7 +139,7 @@ impl Engine {
         if self.is_closing || self.is_over() {
             return Err(Error::Ended);
         }
-        self.compare(path, &opened.identity)?;
+        let is_whole = self.compare(path, &opened.identity, opened.not_ready.as_ref())?;
         self.watch(path, &opened.engine)?;
         let Opened { engine, reset_told_at, asked_at, .. } = opened;
         let portal_group_tag = engine.portal_group_tag();
@@ -143,12 +147,14 @@ impl Engine {
             self.record = engine.login_record().clone();
             self.parameters = *engine.parameters();
         }
+        self.changed = None;
         let way = &mut self.ways[path];
         way.began = self.start.elapsed().saturating_sub(engine.elapsed());
         let asked_at = way.began + asked_at;
         way.wait = Duration::from_secs(engine.parameters().default_time2wait_s.into());
         way.session = Some(engine);
         (way.reason, way.is_asked, way.own_reset) = (None, false, OwnReset::default());
+        way.doubt = opened.not_ready.filter(|_| !is_whole).map(|sense| sense.to_string());
         (way.relative_target_port, way.group) = (opened.relative_target_port, opened.group);
         let after = way.lost_at.take().map(|lost_at| self.now.saturating_sub(lost_at));
         self.tell(path, PathNews::Up { after });
@@ -157,34 +163,43 @@ impl Engine {
             self.core.has_access(self.now, asked_at, path, (Access::Optimized, false));
         }
         self.take_groups(&opened.groups, asked_at);
+        if !is_whole {
+            self.core.doubted(self.now, path);
+        }
         self.core.opened(self.now, path, portal_group_tag, reset_told_at.is_some());
         Ok(())
     }
 
-    /// All paths lead to one unit.
-    fn compare(&mut self, path: usize, found: &UnitIdentity) -> Result<(), Error> {
+    /// All paths lead to one unit. False: by its names this one does, but it does not tell the capacity now, as a path without the medium.
+    pub(super) fn compare(
+        &mut self,
+        path: usize,
+        found: &UnitIdentity,
+        not_ready: Option<&Sense>,
+    ) -> Result<bool, Error> {
         let Some(known) = &mut self.identity else {
             self.identity = Some(found.clone());
-            return Ok(());
+            return Ok(true);
         };
         let Some(difference) = known.difference(found) else {
             if known.grow(found) {
-                let lun = self.ways[path].options.lun.field();
+                let lun = self.lun();
                 self.events.push_back(EngineEvent::UnitGrown { lun });
             }
-            return Ok(());
+            return Ok(true);
         };
-        if known.is_same_unit(found) && (!known.has_capacity() || !found.has_capacity()) {
-            // A path without the medium does not tell the capacity.
-            if found.has_capacity() {
-                self.identity = Some(found.clone());
-            }
-            return Ok(());
+        if known.is_same_unit(found) && !known.has_capacity() {
+            self.identity = Some(found.clone());
+            return Ok(true);
+        }
+        if known.is_same_unit(found) && !found.has_capacity() {
+            return Ok(not_ready.is_some_and(|sense| only_works(sense, &difference)));
         }
         let (what, portal) = (difference.to_string(), self.ways[path].options.portal());
-        if self.core.paths.iter().all(|path| !path.is_up()) {
+        let is_other = |(at, other): (usize, &Path)| at != path && other.is_up();
+        if !self.core.paths.iter().enumerate().any(is_other) {
             self.changed = Some(what.clone());
-            let lun = self.ways[path].options.lun.field();
+            let lun = self.lun();
             self.events.push_back(EngineEvent::UnitChanged { lun, what: what.clone() });
         }
         Err(Error::Path { portal, what: format!("it leads to another logical unit: {what}") })
@@ -209,8 +224,8 @@ impl Engine {
     pub(super) fn path_lost(&mut self, path: usize) {
         let way = &mut self.ways[path];
         way.session = None;
-        way.inner.clear();
-        (way.is_asked, way.lost_at) = (false, Some(self.now));
+        way.errands.clear();
+        (way.is_asked, way.lost_at, way.look, way.doubt) = (false, Some(self.now), None, None);
         if self.is_closing {
             return;
         }

@@ -115,6 +115,45 @@ fn a_reset_that_no_path_carries_wakes_nobody() {
     assert_eq!(world.resetting, Some(1));
 }
 
+#[test]
+fn a_path_that_is_doubted_carries_nothing_until_it_was_looked_at() {
+    let mut world = World::new(&[1, 2]);
+    world.finish();
+    world.core.doubted(world.now, 0);
+    world.pass(0);
+    assert_eq!(world.looking, [0]);
+    (0..BLOCKS).for_each(|block| world.write(block));
+    world.core.doubted(world.now, 0);
+    world.pass(60);
+    let sent = |world: &World| [world.core.paths[0].sent, world.core.paths[1].sent];
+    assert_eq!((sent(&world), &world.looking[..]), ([0, BLOCKS], &[0][..]), "one look at a time");
+    world.core.looked(world.now, 0, false);
+    assert!(world.core.next_deadline().is_some_and(|at| at <= world.now + timers::LOOK));
+    world.pass(1);
+    assert_eq!(world.looking, [0, 0]);
+    // Without another one, commands wait.
+    world.cut(1, 0);
+    assert_eq!(sent(&world), [0, BLOCKS]);
+    world.core.looked(world.now, 0, true);
+    world.settle();
+    assert_eq!(sent(&world), [BLOCKS, BLOCKS]);
+}
+
+/// It carries no data in any case, and may not tell everything there.
+#[test]
+fn a_path_in_standby_is_looked_at_when_it_can_be_used() {
+    let mut world = World::new(&[1, 2]);
+    world.finish();
+    world.core.has_access(world.now, world.now, 0, (Access::Standby, false));
+    world.core.doubted(world.now, 0);
+    world.pass(1);
+    assert!(world.looking.is_empty());
+    assert!(world.core.next_deadline().is_some_and(|at| at > world.now), "and nobody is woken for it");
+    world.core.has_access(world.now, world.now, 0, (Access::Optimized, false));
+    world.pass(0);
+    assert_eq!(world.looking, [0]);
+}
+
 fn flush() -> Facts {
     Facts { kind: Kind::Flushes, replay: Replay::Always, extent: Extent::Nothing }
 }

@@ -1,0 +1,250 @@
+//! What units say of themselves over their paths: that they may be others by now, or are larger.
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use lunette_wire::target::{Residual, ScsiResponse};
+use lunette_wire::{DataSn, InitiatorPdu, LunField, StatSn, TargetPdu};
+
+use super::super::hostile::{NAME, Script};
+use super::super::opening::answer;
+use super::*;
+
+const TEST_UNIT_READY: u8 = 0x00;
+const INQUIRY: u8 = 0x12;
+const READ_CAPACITY_10: u8 = 0x25;
+const READ_16: u8 = 0x88;
+const WRITE_16: u8 = 0x8a;
+const READ_CAPACITY_16: u8 = 0x9e;
+const MAINTENANCE_IN: u8 = 0xa3;
+
+/// SENSE KEY, ADDITIONAL SENSE CODE and its qualifier.
+type Sign = [u8; 3];
+
+const INQUIRY_DATA_CHANGED: Sign = [6, 0x3f, 0x03];
+const REPORTED_LUNS_CHANGED: Sign = [6, 0x3f, 0x0e];
+const CAPACITY_CHANGED: Sign = [6, 0x2a, 0x09];
+const STATES_CHANGED: Sign = [6, 0x2a, 0x06];
+const NOT_SUPPORTED: Sign = [5, 0x25, 0x00];
+const BECOMES_READY: Sign = [2, 0x04, 0x01];
+
+/// A disk of 64 blocks without a name, which anybody may have.
+#[derive(Default)]
+struct Disk {
+    /// What it says to the next question for port groups.
+    sign: Mutex<Option<Sign>>,
+    /// Another one is in its place.
+    is_other: AtomicBool,
+    /// It is not there yet.
+    is_absent: AtomicBool,
+    /// Reads and writes that it has carried out.
+    carried: AtomicUsize,
+    /// INQUIRY commands.
+    asked: AtomicUsize,
+}
+
+impl Disk {
+    fn carried(&self) -> usize {
+        self.carried.load(Ordering::SeqCst)
+    }
+
+    fn has_said(&self) -> bool {
+        self.sign.lock().expect("nobody panics with it").is_none()
+    }
+
+    fn says(&self, sign: Sign) {
+        *self.sign.lock().expect("nobody panics with it") = Some(sign);
+    }
+
+    /// What it has to say in place of an answer.
+    fn sense(&self, opcode: u8) -> Option<Sign> {
+        let is_of_medium =
+            matches!(opcode, TEST_UNIT_READY | READ_16 | WRITE_16 | READ_CAPACITY_10 | READ_CAPACITY_16);
+        if is_of_medium && self.is_absent.load(Ordering::SeqCst) {
+            return Some(BECOMES_READY);
+        }
+        self.sign.lock().expect("nobody panics with it").take_if(|_| opcode == MAINTENANCE_IN)
+    }
+
+    fn answer(&self, cdb: &[u8; 16], wanted: usize) -> Vec<u8> {
+        let mut data = match cdb[0] {
+            READ_16 => vec![0; wanted],
+            WRITE_16 => Vec::new(),
+            _ => answer(cdb, u8::MAX).unwrap_or_default(),
+        };
+        if cdb[0] == INQUIRY {
+            self.asked.fetch_add(1, Ordering::SeqCst);
+            if data.len() == 36 && self.is_other.load(Ordering::SeqCst) {
+                data[16..21].copy_from_slice(b"OTHER");
+            }
+        }
+        data.truncate(wanted);
+        data
+    }
+
+    /// Serves one connection until its logout.
+    fn serve(&self, mut target: Script) {
+        while let Some(InitiatorPdu::ScsiCommand(command)) = target.try_receive() {
+            let opcode = command.cdb[0];
+            let mut response = ScsiResponse { exp_data_sn: DataSn(0), ..target.response(&command) };
+            if let Some([key, code, qualifier]) = self.sense(opcode) {
+                let sense = [0, 18, 0x70, 0, key, 0, 0, 0, 0, 10, 0, 0, 0, 0, code, qualifier, 0, 0, 0, 0];
+                response.status = 2;
+                target.say(&TargetPdu::ScsiResponse(response), &sense);
+            } else {
+                self.carried.fetch_add(matches!(opcode, READ_16 | WRITE_16).into(), Ordering::SeqCst);
+                let wanted = command.expected_data_transfer_length as usize;
+                let data = if command.read { self.answer(&command.cdb, wanted) } else { Vec::new() };
+                if !data.is_empty() {
+                    target.say(&TargetPdu::ScsiDataIn(target.data_in(&command)), &data);
+                    response.exp_data_sn = DataSn(1);
+                }
+                if command.read && data.len() < wanted {
+                    response.residual = Residual::Underflow((wanted - data.len()) as u32);
+                }
+                target.say(&TargetPdu::ScsiResponse(response), &[]);
+            }
+            target.stat_sn = StatSn(target.stat_sn.0.wrapping_add(1));
+        }
+    }
+
+    fn listen(self: &Arc<Self>) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let disk = Arc::clone(self);
+        std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let disk = Arc::clone(&disk);
+                std::thread::spawn(move || disk.serve(Script::log_in(stream)));
+            }
+        });
+        address
+    }
+}
+
+/// Disks that are taken for one, with a path to each; the numbers of their units count on from 3.
+fn paths_to<const N: usize>(names: [&str; N]) -> ([Arc<Disk>; N], Options) {
+    let disks = names.map(|_| Arc::new(Disk::default()));
+    let path = |(at, name): (usize, &&str)| {
+        let mut path = PathOptions::new(options(name, disks[at].listen()), lun(3 + at as u16));
+        path.session.timing.nop_interval = None;
+        path
+    };
+    let paths = names.iter().enumerate().map(path).collect();
+    let timing =
+        PathTiming { failback: Duration::ZERO, check: Duration::from_millis(50), ..PathTiming::default() };
+    (disks, Options { policy: Policy::RoundRobin, timing, ..Options::new(paths) })
+}
+
+/// Polls until all paths are in use again, or the engine says that the unit is another one; what was told meanwhile.
+fn told_until(paths: &mut Paths, is_so: impl Fn(&[EngineEvent], &Engine) -> bool) -> Vec<EngineEvent> {
+    let (mut told, mut done) = (Vec::new(), Vec::new());
+    let deadline = Instant::now() + LIMIT;
+    while !is_so(&told, &paths.engine) {
+        assert!(Instant::now() < deadline, "{told:?} {:?}", paths.engine.paths());
+        paths.engine.poll(Some(Duration::from_millis(20)), &mut done).expect("the system lets us");
+        told.extend(std::iter::from_fn(|| paths.engine.event()));
+    }
+    told
+}
+
+fn attentions(told: &[EngineEvent]) -> Vec<(LunField, [u8; 3])> {
+    let of = |event: &EngineEvent| match event {
+        EngineEvent::Attention { lun, sense } => Some((*lun, [sense[2] & 0x0f, sense[12], sense[13]])),
+        _ => None,
+    };
+    told.iter().filter_map(of).collect()
+}
+
+/// The caller has one unit, whose number is that over the first path.
+#[test]
+fn what_is_told_to_a_question_for_states_is_told_to_the_caller() {
+    for sign in [CAPACITY_CHANGED, INQUIRY_DATA_CHANGED, REPORTED_LUNS_CHANGED, NOT_SUPPORTED] {
+        let (disks, options) = paths_to([NAME, NAME]);
+        let mut paths = Paths::connect(options);
+        disks[1].says(sign);
+        let told = told_until(&mut paths, |told, _| !attentions(told).is_empty());
+        assert_eq!(attentions(&told), [(lun(3).field(), sign)]);
+        disks[1].says(STATES_CHANGED);
+        let told = told_until(&mut paths, |_, engine| {
+            disks[1].has_said() && engine.paths().iter().all(|path| path.is_in_use)
+        });
+        assert_eq!(attentions(&told), [], "states are no affair of the caller's");
+    }
+}
+
+#[test]
+fn a_path_that_may_lead_elsewhere_is_used_once_it_has_said_that_it_does_not() {
+    let (disks, options) = paths_to([NAME, NAME]);
+    let mut paths = Paths::connect(options);
+    let asked = disks[1].asked.load(Ordering::SeqCst);
+    disks[1].says(REPORTED_LUNS_CHANGED);
+    told_until(&mut paths, |told, _| !attentions(told).is_empty());
+    paths.wait_until("both", |paths| paths.engine.paths().iter().all(|path| path.is_in_use));
+    assert!(disks[1].asked.load(Ordering::SeqCst) > asked, "over that path");
+    for lba in 0..8 {
+        assert!(paths.execute(read(0, lba, 1, 512)).is_good());
+    }
+    assert_eq!(disks.map(|disk| disk.carried()), [4, 4]);
+}
+
+#[test]
+fn nothing_is_sent_to_another_disk_that_a_path_leads_to() {
+    for sign in [INQUIRY_DATA_CHANGED, REPORTED_LUNS_CHANGED, NOT_SUPPORTED] {
+        let (disks, options) = paths_to([NAME, NAME]);
+        let mut paths = Paths::connect(options);
+        disks[1].is_other.store(true, Ordering::SeqCst);
+        disks[1].says(sign);
+        told_until(&mut paths, |told, _| !attentions(told).is_empty());
+        for lba in 0..16 {
+            assert!(paths.execute(safe(lba, block(lba))).is_good());
+        }
+        paths.wait_until("the path's end", |paths| paths.is_lost(1));
+        let reason = paths.engine.paths()[1].reason.clone().unwrap_or_default();
+        assert!(reason.contains("another logical unit"), "{reason}");
+        assert_eq!(disks.map(|disk| disk.carried()), [16, 0]);
+    }
+}
+
+#[test]
+fn where_all_paths_lead_to_another_disk_commands_end() {
+    let (disks, options) = paths_to([NAME, NAME]);
+    let mut paths = Paths::connect(options);
+    for disk in &disks {
+        disk.is_other.store(true, Ordering::SeqCst);
+        disk.says(REPORTED_LUNS_CHANGED);
+    }
+    let is_changed = |event: &EngineEvent| matches!(event, EngineEvent::UnitChanged { .. });
+    told_until(&mut paths, |told, _| told.iter().any(is_changed));
+    let write = paths.execute(safe(0, block(1)));
+    assert!(matches!(write.result, Err(CommandError::Changed(_))), "{:?}", write.result);
+    assert_eq!(disks.map(|disk| disk.carried()), [0, 0]);
+}
+
+/// A target that is restarted may be there before its store is, and tell the capacity later, or that of another disk.
+#[test]
+fn a_path_that_comes_back_before_the_medium_is_compared_when_that_is_there() {
+    for is_other in [false, true] {
+        let (disks, mut options) = paths_to([NAME]);
+        let relay = Relay::to(disks[0].listen());
+        let portal = Portal::new(relay.address.ip().to_string(), relay.address.port());
+        options.paths[0].session.portals = vec![portal];
+        let mut paths = Paths::connect(options);
+        disks[0].is_absent.store(true, Ordering::SeqCst);
+        relay.close();
+        paths.wait_until("the loss", |paths| paths.is_lost(0));
+        relay.open();
+        paths.wait_until("its return", |paths| paths.engine.paths()[0].state == PathState::Up);
+        let write = paths.engine.submit(safe(0, block(1)));
+        paths.engine.poll(Some(Duration::from_millis(100)), &mut Vec::new()).expect("the system lets us");
+        assert!(!paths.done.contains_key(&write) && disks[0].carried() == 0, "nobody knows the disk");
+        disks[0].is_other.store(is_other, Ordering::SeqCst);
+        disks[0].is_absent.store(false, Ordering::SeqCst);
+        let write = paths.wait_for(write);
+        if is_other {
+            assert!(matches!(write.result, Err(CommandError::Changed(_))), "{:?}", write.result);
+        }
+        assert_eq!((write.is_good(), disks[0].carried()), (!is_other, usize::from(!is_other)));
+    }
+}
