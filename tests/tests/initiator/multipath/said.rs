@@ -248,3 +248,23 @@ fn a_path_that_comes_back_before_the_medium_is_compared_when_that_is_there() {
         assert_eq!((write.is_good(), disks[0].carried()), (!is_other, usize::from(!is_other)));
     }
 }
+
+/// tgtd gives its first disk the same names on each host.
+#[test]
+fn disks_of_two_targets_are_not_taken_for_one_by_names_that_anybody_may_give() {
+    let (_, same) = paths_to([NAME, NAME]);
+    assert_eq!(Paths::connect(same).engine.paths().len(), 2);
+    let (disks, others) = paths_to([NAME, "iqn.2026-11.io.lunette:another"]);
+    let engine = Engine::connect(others).expect("one of the two");
+    let mut paths = Paths { engine, done: HashMap::new(), news: Vec::new() };
+    paths.wait_until("a word on the other", |paths| {
+        paths.news.iter().any(|(_, news)| matches!(news, PathNews::Failed { .. }))
+    });
+    let refused = paths.engine.paths().into_iter().find_map(|path| path.reason).unwrap_or_default();
+    assert!(refused.contains("no name in common that is unique in the world"), "{refused}");
+    for lba in 0..8 {
+        assert!(paths.execute(read(0, lba, 1, 512)).is_good());
+    }
+    let carried = disks.map(|disk| disk.carried());
+    assert!(carried == [8, 0] || carried == [0, 8], "{carried:?}");
+}

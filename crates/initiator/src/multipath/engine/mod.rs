@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
+use lunette_iscsi::name::IscsiName;
 use lunette_iscsi::parameters::SessionParameters;
 use lunette_scsi::client::{Ticket, UnitIdentity};
 use lunette_wire::LunField;
@@ -82,6 +83,8 @@ pub struct Engine {
     done: Vec<Completion>,
     /// What all paths have to lead to.
     identity: Option<UnitIdentity>,
+    /// The target of the first path that was there.
+    target: Option<IscsiName>,
     /// What is different at a unit that has changed.
     changed: Option<String>,
     /// The reset of the unit that is under way: on which path.
@@ -117,6 +120,7 @@ impl Engine {
             events: VecDeque::new(),
             done: Vec::new(),
             identity: None,
+            target: None,
             changed: None,
             reset: None,
             has_asked: false,

@@ -177,10 +177,19 @@ impl Engine {
         found: &UnitIdentity,
         not_ready: Option<&Sense>,
     ) -> Result<bool, Error> {
+        let target = &self.ways[path].options.session.target;
         let Some(known) = &mut self.identity else {
-            self.identity = Some(found.clone());
+            (self.identity, self.target) = (Some(found.clone()), Some(target.clone()));
             return Ok(true);
         };
+        // Names that anybody may give tell the units of one target apart, and not those of two.
+        let first = self.target.get_or_insert_with(|| target.clone());
+        if first != target && !known.shares_unique_name(found) {
+            let what = format!(
+                "its target is {target} and that of the first path {first}, and their units have no name in common that is unique in the world"
+            );
+            return Err(Error::Path { portal: self.ways[path].options.portal(), what });
+        }
         let Some(difference) = known.difference(found) else {
             if known.grow(found) {
                 let lun = self.lun();
