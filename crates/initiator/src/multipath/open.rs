@@ -22,8 +22,7 @@ pub(super) struct Opened {
     pub(super) identity: UnitIdentity,
     /// Why the unit does not tell everything.
     pub(super) not_ready: Option<Sense>,
-    /// When the unit told of a reset last, and not only of a new nexus.
-    pub(super) reset_told_at: Option<Instant>,
+    pub(super) told: Told,
     pub(super) relative_target_port: Option<u16>,
     pub(super) group: Option<u16>,
     pub(super) groups: Vec<PortGroup>,
@@ -35,13 +34,32 @@ pub(super) struct Opened {
 #[derive(Debug)]
 pub(super) struct Failed {
     pub(super) error: Error,
-    /// As in [`Opened`]: the target has told it to this nexus, and will not do so again.
-    pub(super) reset_told_at: Option<Instant>,
+    /// The target has told it to this nexus, and will not do so again.
+    pub(super) told: Told,
+}
+
+/// What the unit has told in place of answers.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Told {
+    /// When it told of a reset last, and not only of a new nexus.
+    pub(super) reset_at: Option<Instant>,
+    /// Its medium may be another one.
+    pub(super) of_medium: bool,
+}
+
+impl Told {
+    fn hear(&mut self, attention: Option<Attention>) {
+        match attention {
+            Some(Attention::Reset) => self.reset_at = Some(Instant::now()),
+            Some(Attention::Medium) => self.of_medium = true,
+            _ => {}
+        }
+    }
 }
 
 impl From<Error> for Failed {
     fn from(error: Error) -> Self {
-        Self { error, reset_told_at: None }
+        Self { error, told: Told::default() }
     }
 }
 
@@ -53,13 +71,13 @@ pub(super) fn open(options: &PathOptions, learnt: Learnt) -> Result<Opened, Fail
     let engine = Engine::connect_knowing(options.session.clone(), learnt)?;
     let asked_at = engine.elapsed();
     let until = Instant::now() + options.session.timing.login;
-    let mut opening = Opening { engine, options, until, reset_told_at: None, asked_at };
+    let mut opening = Opening { engine, options, until, told: Told::default(), asked_at };
     let asked = opening.ask();
     if asked.is_err() {
         opening.hear_the_rest();
     }
-    let reset_told_at = opening.reset_told_at;
-    let facts = asked.map_err(|error| Failed { error, reset_told_at })?;
+    let told = opening.told;
+    let facts = asked.map_err(|error| Failed { error, told })?;
     let names = facts.designations.iter().filter(|name| name.association == Association::TargetPort);
     let (mut relative_target_port, mut group) = (None, None);
     for name in names {
@@ -72,7 +90,7 @@ pub(super) fn open(options: &PathOptions, learnt: Learnt) -> Result<Opened, Fail
     Ok(Opened {
         identity: UnitIdentity::of(&facts),
         not_ready: facts.not_ready,
-        reset_told_at,
+        told,
         engine: opening.engine,
         relative_target_port,
         group,
@@ -85,7 +103,7 @@ struct Opening<'a> {
     engine: Engine,
     options: &'a PathOptions,
     until: Instant,
-    reset_told_at: Option<Instant>,
+    told: Told,
     asked_at: Duration,
 }
 
@@ -126,15 +144,16 @@ impl Opening<'_> {
 
     /// What the session has taken and done by itself. After a login that ends well, its engine tells this.
     fn hear_the_rest(&mut self) {
-        let is_reset = |event: EngineEvent| match event {
-            EngineEvent::Attention { sense, .. } => replay::attention(&sense) == Some(Attention::Reset),
-            EngineEvent::Overdue { remedy, .. } | EngineEvent::Ended { remedy, .. } => {
-                remedy == Remedy::LogicalUnitReset
+        while let Some(event) = self.engine.event() {
+            match event {
+                EngineEvent::Attention { sense, .. } => self.told.hear(replay::attention(&sense)),
+                EngineEvent::Overdue { remedy, .. } | EngineEvent::Ended { remedy, .. }
+                    if remedy == Remedy::LogicalUnitReset =>
+                {
+                    self.told.hear(Some(Attention::Reset));
+                }
+                _ => {}
             }
-            _ => false,
-        };
-        if std::iter::from_fn(|| self.engine.event()).any(is_reset) {
-            self.reset_told_at = Some(Instant::now());
         }
     }
 
@@ -153,9 +172,7 @@ impl Opening<'_> {
             self.engine.poll(Some(left), &mut done)?;
         }
         // Before one of them ends it all.
-        if done.iter().any(tells_reset) {
-            self.reset_told_at = Some(Instant::now());
-        }
+        done.iter().for_each(|ended| self.told.hear(told_by(ended)));
         Ok(done)
     }
 }
@@ -169,16 +186,20 @@ fn take(probe: &mut Probe, ticket: Ticket, ended: &Completion, status: &Status) 
     (knows && !knew).then(|| ended.times.sent.unwrap_or(ended.times.queued))
 }
 
+/// What a command's answer tells of the time since the last one.
+fn told_by(completion: &Completion) -> Option<Attention> {
+    let told = completion.result.as_ref().ok().filter(|status| status.is_check_condition());
+    told.and_then(|status| replay::attention(&status.sense))
+}
+
 /// Whether a command's answer is a unit attention about a reset.
 pub(super) fn tells_reset(completion: &Completion) -> bool {
-    let told = completion.result.as_ref().ok().filter(|status| status.is_check_condition());
-    told.is_some_and(|status| replay::attention(&status.sense) == Some(Attention::Reset))
+    told_by(completion) == Some(Attention::Reset)
 }
 
 /// The same of everything that tells that what was answered may be lost.
 pub(super) fn tells_loss(completion: &Completion) -> bool {
-    let told = completion.result.as_ref().ok().filter(|status| status.is_check_condition());
-    told.and_then(|status| replay::attention(&status.sense)).is_some_and(Attention::tells_loss)
+    told_by(completion).is_some_and(Attention::tells_loss)
 }
 
 /// A question of this module's own.

@@ -27,6 +27,7 @@ const REPORTED_LUNS_CHANGED: Sign = [6, 0x3f, 0x0e];
 const CAPACITY_CHANGED: Sign = [6, 0x2a, 0x09];
 const STATES_CHANGED: Sign = [6, 0x2a, 0x06];
 const NOT_SUPPORTED: Sign = [5, 0x25, 0x00];
+const MEDIUM_CHANGED: Sign = [6, 0x28, 0x00];
 const BECOMES_READY: Sign = [2, 0x04, 0x01];
 
 /// A disk of 64 blocks without a name, which anybody may have.
@@ -34,6 +35,8 @@ const BECOMES_READY: Sign = [2, 0x04, 0x01];
 struct Disk {
     /// What it says to the next question for port groups.
     sign: Mutex<Option<Sign>>,
+    /// Its medium was changed, which it tells once when it is asked whether it is ready.
+    is_exchanged: AtomicBool,
     /// Another one is in its place.
     is_other: AtomicBool,
     /// It is not there yet.
@@ -63,6 +66,9 @@ impl Disk {
             matches!(opcode, TEST_UNIT_READY | READ_16 | WRITE_16 | READ_CAPACITY_10 | READ_CAPACITY_16);
         if is_of_medium && self.is_absent.load(Ordering::SeqCst) {
             return Some(BECOMES_READY);
+        }
+        if opcode == TEST_UNIT_READY && self.is_exchanged.swap(false, Ordering::SeqCst) {
+            return Some(MEDIUM_CHANGED);
         }
         self.sign.lock().expect("nobody panics with it").take_if(|_| opcode == MAINTENANCE_IN)
     }
@@ -137,14 +143,20 @@ fn paths_to<const N: usize>(names: [&str; N]) -> ([Arc<Disk>; N], Options) {
     (disks, Options { policy: Policy::RoundRobin, timing, ..Options::new(paths) })
 }
 
-/// Polls until all paths are in use again, or the engine says that the unit is another one; what was told meanwhile.
+/// Polls until something is so; what was told meanwhile.
 fn told_until(paths: &mut Paths, is_so: impl Fn(&[EngineEvent], &Engine) -> bool) -> Vec<EngineEvent> {
     let (mut told, mut done) = (Vec::new(), Vec::new());
     let deadline = Instant::now() + LIMIT;
     while !is_so(&told, &paths.engine) {
         assert!(Instant::now() < deadline, "{told:?} {:?}", paths.engine.paths());
         paths.engine.poll(Some(Duration::from_millis(20)), &mut done).expect("the system lets us");
-        told.extend(std::iter::from_fn(|| paths.engine.event()));
+        paths.done.extend(done.drain(..).map(|completion| (completion.id, completion)));
+        while let Some(event) = paths.engine.event() {
+            if let EngineEvent::Path { path, news, .. } = &event {
+                paths.news.push((*path, news.clone()));
+            }
+            told.push(event);
+        }
     }
     told
 }
@@ -267,4 +279,25 @@ fn disks_of_two_targets_are_not_taken_for_one_by_names_that_anybody_may_give() {
     }
     let carried = disks.map(|disk| disk.carried());
     assert!(carried == [8, 0] || carried == [0, 8], "{carried:?}");
+}
+
+/// Over one path the login after a loss heeds it, too (0026).
+#[test]
+fn a_medium_that_was_changed_while_no_path_was_there_is_another_disk() {
+    let (disks, mut options) = paths_to([NAME]);
+    let relay = Relay::to(disks[0].listen());
+    let portal = Portal::new(relay.address.ip().to_string(), relay.address.port());
+    options.paths[0].session.portals = vec![portal];
+    disks[0].is_exchanged.store(true, Ordering::SeqCst);
+    let mut paths = Paths::connect(options);
+    assert!(paths.execute(safe(0, block(1))).is_good(), "what was before the first login does not matter");
+    disks[0].is_exchanged.store(true, Ordering::SeqCst);
+    relay.close();
+    paths.wait_until("the loss", |paths| paths.is_lost(0));
+    relay.open();
+    let is_changed = |event: &EngineEvent| matches!(event, EngineEvent::UnitChanged { .. });
+    told_until(&mut paths, |told, _| told.iter().any(is_changed));
+    let write = paths.execute(safe(0, block(2)));
+    assert!(matches!(write.result, Err(CommandError::Changed(_))), "{:?}", write.result);
+    assert_eq!(disks[0].carried(), 1);
 }

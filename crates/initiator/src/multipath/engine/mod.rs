@@ -87,6 +87,8 @@ pub struct Engine {
     target: Option<IscsiName>,
     /// What is different at a unit that has changed.
     changed: Option<String>,
+    /// That is the medium, of which the unit tells once: no path is to be had before it is guarded anew.
+    is_exchanged: bool,
     /// The reset of the unit that is under way: on which path.
     reset: Option<(usize, RequestId)>,
     /// A session has something to send.
@@ -122,6 +124,7 @@ impl Engine {
             identity: None,
             target: None,
             changed: None,
+            is_exchanged: false,
             reset: None,
             has_asked: false,
             record: LoginRecord::default(),
@@ -193,7 +196,7 @@ impl Engine {
 
     /// Says which logical unit this is, as [`crate::Engine::guard`]. Paths are compared with each other in any case.
     pub fn guard(&mut self, _lun: Lun, identity: UnitIdentity) {
-        (self.identity, self.changed) = (Some(identity), None);
+        (self.identity, self.changed, self.is_exchanged) = (Some(identity), None, false);
     }
 
     /// The paths, in the order in which they were given.

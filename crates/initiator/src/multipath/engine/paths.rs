@@ -8,7 +8,7 @@ use lunette_scsi::client::port_groups::PortGroup;
 use lunette_scsi::client::{Sense, UnitIdentity};
 
 use super::super::core::{Access, Path};
-use super::super::open::{Failed, Opened, open};
+use super::super::open::{Failed, Opened, Told, open};
 use super::super::{PathNews, PathOptions};
 use super::commands::OwnReset;
 use super::{Engine, Way};
@@ -99,7 +99,9 @@ impl Engine {
                 Job::Open(path, result) => {
                     // A unit that says nothing of use may do so a little later; one that is another hardly.
                     let may_change = matches!(&result, Err(Failed { error: Error::Path { .. }, .. }));
-                    let reset_told_at = self.reset_told_at(&result);
+                    let told = self.told(&result);
+                    let reset_told_at = told.reset_at.map(|at| at.saturating_duration_since(self.start));
+                    self.hear_of_medium(told);
                     let opened = result.map_err(|failed| failed.error);
                     if let Err(error) = opened.and_then(|opened| self.join(path, *opened)) {
                         let is_final = !may_change && !error.is_temporary();
@@ -113,16 +115,31 @@ impl Engine {
         }
     }
 
-    /// When a login was told last that the unit was reset. What another unit has told does not matter.
-    fn reset_told_at(&self, result: &Result<Box<Opened>, Failed>) -> Option<Duration> {
-        let told_at = match result {
+    /// What a login was told. What another unit has told does not matter.
+    fn told(&self, result: &Result<Box<Opened>, Failed>) -> Told {
+        match result {
             Ok(opened) => {
                 let is_it = |known: &UnitIdentity| known.is_same_unit(&opened.identity);
-                opened.reset_told_at.filter(|_| self.identity.as_ref().is_none_or(is_it))
+                if self.identity.as_ref().is_none_or(is_it) { opened.told } else { Told::default() }
             }
-            Err(failed) => failed.reset_told_at,
-        };
-        told_at.map(|at| at.saturating_duration_since(self.start))
+            Err(failed) => failed.told,
+        }
+    }
+
+    /// A login was told that the medium may be another one. A path that is there is told so itself; where there was one, and is none any
+    /// more, nobody knows what was there in between.
+    fn hear_of_medium(&mut self, told: Told) {
+        let was_there = self.core.paths.iter().any(|path| path.was_lost);
+        if told.of_medium && was_there && self.core.paths.iter().all(|path| !path.is_up()) {
+            self.is_exchanged = true;
+            self.unit_changed("its medium may have been changed".to_owned());
+        }
+    }
+
+    fn unit_changed(&mut self, what: String) {
+        self.changed = Some(what.clone());
+        let lun = self.lun();
+        self.events.push_back(EngineEvent::UnitChanged { lun, what });
     }
 
     fn not_opened(&mut self, path: usize, error: &Error, is_final: bool, reset_told_at: Option<Duration>) {
@@ -139,9 +156,12 @@ impl Engine {
         if self.is_closing || self.is_over() {
             return Err(Error::Ended);
         }
+        if let Some(what) = self.changed.clone().filter(|_| self.is_exchanged) {
+            return Err(Error::Path { portal: self.ways[path].options.portal(), what });
+        }
         let is_whole = self.compare(path, &opened.identity, opened.not_ready.as_ref())?;
         self.watch(path, &opened.engine)?;
-        let Opened { engine, reset_told_at, asked_at, .. } = opened;
+        let Opened { engine, told, asked_at, .. } = opened;
         let portal_group_tag = engine.portal_group_tag();
         if self.record.attempts.is_empty() {
             self.record = engine.login_record().clone();
@@ -166,7 +186,7 @@ impl Engine {
         if !is_whole {
             self.core.doubted(self.now, path);
         }
-        self.core.opened(self.now, path, portal_group_tag, reset_told_at.is_some());
+        self.core.opened(self.now, path, portal_group_tag, told.reset_at.is_some());
         Ok(())
     }
 
@@ -207,9 +227,7 @@ impl Engine {
         let (what, portal) = (difference.to_string(), self.ways[path].options.portal());
         let is_other = |(at, other): (usize, &Path)| at != path && other.is_up();
         if !self.core.paths.iter().enumerate().any(is_other) {
-            self.changed = Some(what.clone());
-            let lun = self.lun();
-            self.events.push_back(EngineEvent::UnitChanged { lun, what: what.clone() });
+            self.unit_changed(what.clone());
         }
         Err(Error::Path { portal, what: format!("it leads to another logical unit: {what}") })
     }
