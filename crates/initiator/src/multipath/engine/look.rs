@@ -119,12 +119,9 @@ impl Engine {
             _ if look.is_stale => None,
             Err(why) => Some(why),
             Ok(facts) => {
-                let not_ready = facts.not_ready.as_ref();
-                match self.compare(path, &UnitIdentity::of(&facts), not_ready) {
-                    Ok(true) => {
-                        self.ways[path].doubt = None;
-                        return self.core.looked(self.now, path, true);
-                    }
+                let (found, not_ready) = (UnitIdentity::of(&facts), facts.not_ready.as_ref());
+                match self.compare(path, &found, not_ready) {
+                    Ok(true) => return self.trust(path),
                     Ok(false) => Some(not_ready.map_or_else(String::new, ToString::to_string)),
                     Err(error) => return self.leave(path, error.to_string()),
                 }
@@ -136,6 +133,11 @@ impl Engine {
                 Some(format!("it does not say whether it leads to the logical unit: {why}"));
         }
         self.core.looked(self.now, path, false);
+    }
+
+    fn trust(&mut self, path: usize) {
+        self.ways[path].doubt = None;
+        self.core.looked(self.now, path, true);
     }
 
     /// Gives up a path that leads elsewhere. What is under way there ends with its session, and goes on over others.

@@ -224,9 +224,16 @@ impl Engine {
         if known.is_same_unit(found) && !found.has_capacity() {
             return Ok(not_ready.is_some_and(|sense| only_works(sense, &difference)));
         }
+        let of_path = &self.core.paths[path];
+        if of_path.is_up() && known.is_same_unit(found) && known.shares_unique_name(found) {
+            // Its size has changed in a session that goes on, and it tells so to the caller by itself.
+            return Ok(true);
+        }
+        let was_used = of_path.is_up() || of_path.was_lost;
         let (what, portal) = (difference.to_string(), self.ways[path].options.portal());
         let is_other = |(at, other): (usize, &Path)| at != path && other.is_up();
-        if !self.core.paths.iter().enumerate().any(is_other) {
+        // One that never led to the unit says nothing of it.
+        if was_used && !self.core.paths.iter().enumerate().any(is_other) {
             self.unit_changed(what.clone());
         }
         Err(Error::Path { portal, what: format!("it leads to another logical unit: {what}") })
