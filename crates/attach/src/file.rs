@@ -134,7 +134,9 @@ fn errno(error: &DiskError) -> Errno {
     match error {
         DiskError::NotPermitted(_) => Errno::EPERM,
         DiskError::NoSpace(_) | DiskError::Beyond => Errno::ENOSPC,
-        DiskError::Unfit(..) | DiskError::Unanswered(_) | DiskError::Io(_) => Errno::EIO,
+        DiskError::Unfit(..) | DiskError::Unanswered(_) | DiskError::GhostLeft(_) | DiskError::Io(_) => {
+            Errno::EIO
+        }
     }
 }
 

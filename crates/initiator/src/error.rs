@@ -143,6 +143,14 @@ pub enum Error {
         /// Why.
         reason: String,
     },
+    /// Everything was closed while the commands of a lost path may still be carried out, and could not be ended.
+    #[error(
+        "what was under way when the path over {portal} was lost could not be ended: the target may still carry it out, and          so bring old blocks back over whatever is written from now on"
+    )]
+    GhostLeft {
+        /// The portal of the path.
+        portal: Portal,
+    },
     /// A path leads elsewhere than the others, or its unit does not say where it leads.
     #[error("the path over {portal}: {what}")]
     Path {
@@ -176,7 +184,7 @@ impl Error {
             Self::Options(_) | Self::Ended | Self::System { .. } | Self::Resolve { .. } => {
                 Some(Side::Initiator)
             }
-            Self::Connect { .. } | Self::Lost { .. } | Self::Haunted { .. } => None,
+            Self::Connect { .. } | Self::Lost { .. } | Self::Haunted { .. } | Self::GhostLeft { .. } => None,
             Self::Closed { .. }
             | Self::Timeout { .. }
             | Self::Discovery { .. }
@@ -217,6 +225,9 @@ impl Error {
             Self::Lost { .. } => "look at the target's log and at the network, then connect again",
             Self::Haunted { .. } => {
                 "bring back the portal where the lost session was; a disk that several paths lead to goes on without it"
+            }
+            Self::GhostLeft { .. } => {
+                "write nothing to the disk before the target has ended the old session, as a restart of the target does"
             }
             Self::Path { .. } => "check that all paths name the same logical unit of the same target",
             Self::Ended => "connect again",

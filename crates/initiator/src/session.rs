@@ -20,7 +20,7 @@ use lunette_wire::LunField;
 use crate::engine::{ConnectionInfo, Engine, EngineEvent, RequestId};
 use crate::merge::{Again, Merging, Owners, attention_of, merge};
 use crate::multipath::{self, PathInfo};
-use crate::{Command, CommandError, CommandId, Completion, Error, LoginRecord, Lun, Options, Times};
+use crate::{Command, CommandError, CommandId, Completion, Error, LoginRecord, Lun, Options, Portal, Times};
 use drive::Drive;
 use shared::{Asker, Closing, Facts, Request, Shared, lock};
 
@@ -127,6 +127,7 @@ impl Session {
             connections: engine.connections(),
             paths: engine.paths(),
             events: Vec::new(),
+            ghost_left: None,
             is_over: false,
         };
         let shared = Arc::new(Shared {
@@ -173,7 +174,8 @@ impl Session {
         receiver.await.unwrap_or_else(|_| Err(gone()))
     }
 
-    /// Logs out; later commands fail. Returns when the session is over, or the target has not answered in time.
+    /// Logs out; later commands fail. Returns when the session is over, or the target has not answered in time. Over several paths what a
+    /// lost one has left is ended first ([`multipath::Engine::log_out`]), or [`Self::ghost_left`] tells which.
     pub async fn log_out(&self) {
         let (sender, receiver) = oneshot::channel();
         self.ask(Request::LogOut(sender));
@@ -203,6 +205,13 @@ impl Session {
     #[must_use]
     pub fn paths(&self) -> Vec<PathInfo> {
         self.facts().paths.clone()
+    }
+
+    /// The portal of a lost path, once the session is over and the path's commands may still be carried out
+    /// ([`EngineEvent::GhostLeft`]).
+    #[must_use]
+    pub fn ghost_left(&self) -> Option<Portal> {
+        self.facts().ghost_left.clone()
     }
 
     /// True when the session is over for good.
@@ -418,6 +427,11 @@ impl<'a, E: Drive> Driver<'a, E> {
         }
         self.told_at = now;
         let mut facts = lock(&self.shared.facts);
+        let ghost_left = kept.iter().find_map(|event| match event {
+            EngineEvent::GhostLeft { portal } => Some(portal.clone()),
+            _ => None,
+        });
+        facts.ghost_left = facts.ghost_left.take().or(ghost_left);
         facts.events.append(&mut kept);
         let surplus = facts.events.len().saturating_sub(EVENTS_MAX);
         facts.events.drain(..surplus);
@@ -429,7 +443,9 @@ impl<'a, E: Drive> Driver<'a, E> {
 
     /// Tells those who wait for the logout that it is through.
     fn tell_leavers(&mut self) {
-        if self.engine.is_over() {
+        if self.engine.is_over() && !self.leaving.is_empty() {
+            // They may ask for what the end has left.
+            self.tell_events();
             for sender in self.leaving.drain(..) {
                 let _ = sender.send(());
             }

@@ -23,6 +23,9 @@ pub enum DiskError {
     /// The target does not answer, or is busy all the time.
     #[error("{0}")]
     Unanswered(String),
+    /// A lost path has left what may still be carried out.
+    #[error("{0}")]
+    GhostLeft(String),
     /// The target failed.
     #[error("{0}")]
     Io(String),
@@ -36,7 +39,9 @@ impl DiskError {
             DiskError::NotPermitted(_) => Errno::NotPermitted,
             DiskError::NoSpace(_) => Errno::NoSpace,
             DiskError::Beyond => Errno::Invalid,
-            DiskError::Unfit(..) | DiskError::Unanswered(_) | DiskError::Io(_) => Errno::Io,
+            DiskError::Unfit(..) | DiskError::Unanswered(_) | DiskError::GhostLeft(_) | DiskError::Io(_) => {
+                Errno::Io
+            }
         }
     }
 

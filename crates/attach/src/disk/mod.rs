@@ -277,7 +277,7 @@ impl Disk {
     /// Flushes and logs out.
     ///
     /// # Errors
-    /// The flush's.
+    /// The flush's; or everything is stable, and what a lost path has left may still be carried out over it.
     pub fn close(&self) -> Result<(), DiskError> {
         let written = self.behind.as_ref().map_or(Ok(()), |behind| behind.drain());
         let closed = self.unit.close();

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use lunette_initiator::{CommandError, Completion, EngineEvent, Notice, Submitted, blocking};
+use lunette_initiator::{CommandError, Completion, EngineEvent, Error, Notice, Submitted, blocking};
 use lunette_scsi::client::medium::{self, BlockRange, Caching, CdbForm};
 use lunette_scsi::client::{Command, DoesNotFit, SameBlocks, Sense, UnitFacts};
 
@@ -209,11 +209,12 @@ impl Unit {
     /// Flushes and logs out.
     ///
     /// # Errors
-    /// The flush's.
+    /// The flush's; [`DiskError::GhostLeft`].
     pub(super) fn close(&self) -> Result<(), DiskError> {
         let flushed = if self.is_read_only { Ok(()) } else { self.flush() };
         self.link.session.log_out();
-        flushed
+        let left = self.link.session.handle().ghost_left().map(|portal| Error::GhostLeft { portal });
+        flushed.and(left.map_or(Ok(()), |error| Err(DiskError::GhostLeft(error.to_string()))))
     }
 
     /// Flushes if so much is kept that nothing may be added.

@@ -202,7 +202,7 @@ fn measure(options: &AdviseOptions) -> Result<Option<MeasuredPath>, Failure> {
     let unit = Disk::open_alone(url, &options.access)?;
     let capacity = unit.capacity()?;
     let blocks_max = unit.facts.transfer_blocks_max(SIZE_BYTES_MAX);
-    unit.close();
+    unit.close()?;
     let mut session = options.access.session(url);
     session.connections = session.connections.max(options.connections);
     let range = Range { offset_bytes: 0, length_bytes: capacity.bytes() };

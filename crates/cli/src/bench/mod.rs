@@ -185,7 +185,7 @@ fn open_unit(
     }
     let inquiry = &unit.facts.inquiry;
     let model = format!("{} {} {}", inquiry.vendor, inquiry.product, inquiry.revision).trim().to_owned();
-    unit.close();
+    unit.close()?;
     let mut session = options.access.session(url);
     session.connections = options.connections.unwrap_or(session.connections);
     Ok((Disk::Unit { options: Box::new(session), lun: url.lun }, capacity, model))

@@ -12,7 +12,7 @@ use std::time::Duration;
 use clap::{ArgGroup, Args};
 use lunette_attach::file::{self, Mount, Refresher, Unmounter};
 use lunette_attach::nbd::{Address, DEPTH_MAX, Server, Stopper, export_of};
-use lunette_attach::{Disk, DiskOptions, OpenError, Resize};
+use lunette_attach::{Disk, DiskError, DiskOptions, OpenError, Resize};
 use lunette_initiator::blocking::Session;
 use lunette_initiator::{EngineEvent, TargetUrl};
 use lunette_lab::Negotiated;
@@ -321,6 +321,7 @@ impl Shared {
             ));
         }
         match closed {
+            Err(DiskError::GhostLeft(message)) => Err(Failure::session(message)),
             Err(error) if !is_lost => {
                 let message = format!(
                     "the last flush failed, so that what was not flushed before may be lost: {error}"

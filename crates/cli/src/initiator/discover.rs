@@ -167,7 +167,7 @@ fn units_of(options: &Options, credentials: &Option<Credentials>) -> Result<Vec<
             units.push(unit_of(&mut *port, number, url(options, credentials, lun))?);
         }
     }
-    port.close();
+    port.close()?;
     Ok(units)
 }
 

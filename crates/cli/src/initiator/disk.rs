@@ -163,8 +163,11 @@ impl Disk {
     }
 
     /// Logs out.
-    pub(crate) fn close(self) {
-        self.port.close();
+    ///
+    /// # Errors
+    /// As [`Port::close`].
+    pub(crate) fn close(self) -> Result<(), Failure> {
+        self.port.close()
     }
 }
 

@@ -62,7 +62,7 @@ pub(crate) fn run(options: &EraseOptions) -> Result<(), Failure> {
         }
     }?;
     let erased = Erased { bytes: span.length_bytes(), method, seconds: start.elapsed().as_secs_f64() };
-    disk.close();
+    disk.close()?;
     tell(options.json, &erased, |erased| {
         format!("erased {} in {:.1} s ({})\n", size(erased.bytes), erased.seconds, erased.method)
     })

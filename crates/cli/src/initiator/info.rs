@@ -127,7 +127,7 @@ pub(crate) fn run(options: &InfoOptions) -> Result<(), Failure> {
     let paths = disk.port.paths()?;
     let name = disk.name.clone();
     let facts = disk.facts.clone();
-    disk.close();
+    disk.close()?;
     let reservation =
         keys.map(|keys| Reservation { keys: keys.keys.len(), held: reserved.as_ref().and_then(held) });
     let mut info = info(name, &facts, space.unwrap_or_default(), &groups, reservation);

@@ -67,5 +67,8 @@ pub(crate) trait Port: Send {
     }
 
     /// Logs out.
-    fn close(self: Box<Self>);
+    ///
+    /// # Errors
+    /// What was under way over a lost path may still be carried out, over whatever is written next.
+    fn close(self: Box<Self>) -> Result<(), Failure>;
 }

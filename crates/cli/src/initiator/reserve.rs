@@ -42,8 +42,8 @@ pub(crate) fn run(options: &ReserveOptions) -> Result<(), Failure> {
         }
         None => look(&mut disk, options),
     };
-    disk.close();
-    result
+    let closed = disk.close();
+    result.and(closed)
 }
 
 #[derive(Debug, Serialize)]

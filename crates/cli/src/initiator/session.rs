@@ -90,12 +90,21 @@ impl AnyEngine {
     }
 
     /// Takes leave, if somebody is there to hear it; what the target says to the farewell changes nothing.
-    fn close(self) {
-        let _ = match self {
-            AnyEngine::One(engine) if engine.is_up() => engine.close(),
-            AnyEngine::Several(engine) if !engine.is_over() => engine.close(),
-            _ => Ok(()),
-        };
+    fn close(self) -> Result<(), Failure> {
+        match self {
+            AnyEngine::One(engine) => {
+                if engine.is_up() {
+                    let _ = engine.close();
+                }
+                Ok(())
+            }
+            AnyEngine::Several(engine) => {
+                if engine.is_haunted() && !engine.is_over() {
+                    say("lunette: ending what a lost path has left; that may take minutes");
+                }
+                engine.close().map_err(|error| Failure::initiator(&error))
+            }
+        }
     }
 }
 
@@ -259,14 +268,16 @@ impl Port for SessionPort {
         }
     }
 
-    fn close(self: Box<Self>) {}
+    fn close(mut self: Box<Self>) -> Result<(), Failure> {
+        self.engine.take().map_or(Ok(()), AnyEngine::close)
+    }
 }
 
 impl Drop for SessionPort {
     /// A command that fails takes leave, too: the target need not find out by itself that nobody is there any more.
     fn drop(&mut self) {
-        if let Some(engine) = self.engine.take() {
-            engine.close();
+        if let Some(Err(failure)) = self.engine.take().map(AnyEngine::close) {
+            say(&format!("lunette: {failure}"));
         }
     }
 }

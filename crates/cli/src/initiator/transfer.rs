@@ -68,7 +68,7 @@ pub(crate) fn read(options: &ReadOptions) -> Result<(), Failure> {
     }
     store(&output).map_err(failed)?;
     let transferred = Transferred::since(start, span.length_bytes());
-    disk.close();
+    disk.close()?;
     if options.json {
         // The standard output may be the data's.
         say(&serde_json::to_string(&transferred).unwrap_or_default());
@@ -284,7 +284,7 @@ pub(crate) fn write(options: &WriteOptions) -> Result<(), Failure> {
         })?;
     }
     let transferred = Transferred::since(start, done_bytes);
-    disk.close();
+    disk.close()?;
     tell(options.json, &transferred, |transferred| {
         format!("wrote {}, and it is stable\n", transferred.text())
     })
@@ -438,7 +438,7 @@ pub(crate) fn checksum(options: &ChecksumOptions) -> Result<(), Failure> {
         stream.recycle(data);
     }
     let name = disk.name.clone();
-    disk.close();
+    disk.close()?;
     let (algorithm, checksum) = sum.finish();
     let report =
         Checksum { algorithm, checksum, transferred: Transferred::since(start, span.length_bytes()) };

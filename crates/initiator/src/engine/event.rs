@@ -111,6 +111,12 @@ pub enum EngineEvent {
         /// What.
         news: PathNews,
     },
+    /// The session of several paths is over while the commands of a lost one may still be carried out
+    /// ([`crate::Error::GhostLeft`]). [`Self::Over`] follows.
+    GhostLeft {
+        /// The portal of the path.
+        portal: Portal,
+    },
     /// A task management function was answered.
     Managed {
         /// Which one.

@@ -13,7 +13,7 @@ use lunette_wire::LunField;
 use crate::engine::{ConnectionInfo, EngineEvent, Waker};
 use crate::merge::Merging;
 use crate::multipath::PathInfo;
-use crate::{Command, CommandError, CommandId, Completion, Data, Lun, Times};
+use crate::{Command, CommandError, CommandId, Completion, Data, Lun, Portal, Times};
 
 /// What a handle asks of the engine's thread.
 pub(super) enum Request {
@@ -59,6 +59,7 @@ pub(super) struct Facts {
     pub(super) connections: Vec<ConnectionInfo>,
     pub(super) paths: Vec<PathInfo>,
     pub(super) events: Vec<EngineEvent>,
+    pub(super) ghost_left: Option<Portal>,
     pub(super) is_over: bool,
 }
 

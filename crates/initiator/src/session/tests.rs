@@ -10,6 +10,7 @@ fn shared() -> Arc<Shared> {
         connections: Vec::new(),
         paths: Vec::new(),
         events: Vec::new(),
+        ghost_left: None,
         is_over: false,
     };
     let (requests, thread) = (Mutex::default(), Mutex::default());

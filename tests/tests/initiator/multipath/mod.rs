@@ -62,6 +62,20 @@ impl World {
     fn connect(&self, options: Options) -> Paths {
         Paths::connect(options)
     }
+
+    /// Block 7 is written over the first path, which dies while the target's store holds that, and again over the other.
+    fn leave_a_write(&self, paths: &mut Paths) {
+        // The next command goes over the first path.
+        while paths.execute(read(0, 9, 1, 512)).is_good() && paths.sent()[0] != paths.sent()[1] {}
+        self.target.faults(0).add(Rule::new(OperationKind::Write, When::First(1), Effect::Hold));
+        let calls = self.target.faults(0).calls(OperationKind::Write);
+        let old = paths.engine.submit(safe(7, block(1)));
+        paths.engine.poll(Some(Duration::ZERO), &mut Vec::new()).expect("the system lets us");
+        self.target.wait_for_calls(0, OperationKind::Write, calls + 1);
+        self.relays[0].close();
+        let old = paths.wait_for(old);
+        assert!(old.is_good() && old.attempts == 2, "{:?}", old.result);
+    }
 }
 
 /// An engine, and what it has told.
@@ -213,16 +227,7 @@ fn an_old_write_never_comes_after_a_newer_one() {
     for groups in [[1, 1], [1, 2]] {
         let world = World::new(&["mem:64M"], &groups);
         let mut paths = world.connect(world.options(Policy::RoundRobin));
-        // The next command goes over the first path.
-        while paths.execute(read(0, 9, 1, 512)).is_good() && paths.sent()[0] != paths.sent()[1] {}
-        world.target.faults(0).add(Rule::new(OperationKind::Write, When::First(1), Effect::Hold));
-        let calls = world.target.faults(0).calls(OperationKind::Write);
-        let old = paths.engine.submit(safe(7, block(1)));
-        paths.engine.poll(Some(Duration::ZERO), &mut Vec::new()).expect("the system lets us");
-        world.target.wait_for_calls(0, OperationKind::Write, calls + 1);
-        world.relays[0].close();
-        let old = paths.wait_for(old);
-        assert!(old.is_good() && old.attempts == 2, "{groups:?}: {:?}", old.result);
+        world.leave_a_write(&mut paths);
         let newer = paths.engine.submit(safe(7, block(2)));
         let elsewhere = paths.execute(safe(8, block(3)));
         assert!(elsewhere.is_good(), "{:?}", elsewhere.result);
@@ -245,14 +250,7 @@ fn without_the_path_a_reset_ends_what_it_has_left() {
     let mut options = world.options(Policy::RoundRobin);
     options.timing.ghost = Duration::from_millis(300);
     let mut paths = world.connect(options);
-    while paths.execute(read(0, 9, 1, 512)).is_good() && paths.sent()[0] != paths.sent()[1] {}
-    world.target.faults(0).add(Rule::new(OperationKind::Write, When::First(1), Effect::Hold));
-    let calls = world.target.faults(0).calls(OperationKind::Write);
-    let old = paths.engine.submit(safe(7, block(1)));
-    paths.engine.poll(Some(Duration::ZERO), &mut Vec::new()).expect("the system lets us");
-    world.target.wait_for_calls(0, OperationKind::Write, calls + 1);
-    world.relays[0].close();
-    assert!(paths.wait_for(old).is_good());
+    world.leave_a_write(&mut paths);
     let newer = paths.engine.submit(safe(7, block(2)));
     world.target.faults(0).clear();
     let newer = paths.wait_for(newer);
@@ -277,6 +275,60 @@ fn a_write_that_has_left_a_lost_path_does_not_end_as_never_sent() {
     paths.engine.log_out();
     let ended = paths.wait_for(id);
     assert!(matches!(ended.result, Err(CommandError::Unknown(_))), "{:?}", ended.result);
+    world.target.faults(0).clear();
+}
+
+/// Whoever writes next has another nexus, and knows nothing of what a dead path has left.
+#[test]
+fn the_end_waits_for_what_a_dead_path_has_left() {
+    for groups in [[1, 1], [1, 2]] {
+        let world = World::new(&["mem:64M"], &groups);
+        let mut wanted = world.options(Policy::RoundRobin);
+        wanted.timing.ghost = Duration::from_millis(300);
+        let mut paths = world.connect(wanted);
+        world.leave_a_write(&mut paths);
+        let engine = paths.engine;
+        assert!(engine.is_haunted());
+        std::thread::scope(|scope| {
+            let closing = scope.spawn(move || engine.close());
+            std::thread::sleep(Duration::from_secs(1));
+            assert!(!closing.is_finished(), "{groups:?}: the target still has it");
+            world.target.faults(0).clear();
+            closing.join().expect("no panic").expect("a logout");
+        });
+        let portal = world.relays[1].address;
+        let mut next =
+            lunette_initiator::Engine::connect(options(world.target.name(), portal)).expect("a session");
+        make_ready(&mut next, 0);
+        assert!(execute(&mut next, safe(7, block(2))).is_good());
+        assert!(execute(&mut next, read(0, 7, 1, 512)).data() == block(2), "{groups:?}");
+        next.close().expect("a logout");
+    }
+}
+
+#[test]
+fn what_a_dead_path_has_left_and_nothing_can_end_is_told() {
+    let world = World::new(&["mem:64M"], &[1, 2]);
+    let mut paths = world.connect(world.options(Policy::RoundRobin));
+    world.leave_a_write(&mut paths);
+    world.relays[1].close();
+    paths.wait_until("the loss", |paths| paths.is_lost(1));
+    let error = paths.engine.close().expect_err("no path is left");
+    let old = world.relays[0].address;
+    assert!(matches!(&error, Error::GhostLeft { portal } if portal.port == old.port()), "{error}");
+    world.target.faults(0).clear();
+    world.relays.iter().for_each(Relay::open);
+
+    let session = blocking::Session::connect_paths(world.options(Policy::LeastQueue)).expect("a session");
+    world.target.hold(0, OperationKind::Write);
+    let calls = world.target.faults(0).calls(OperationKind::Write);
+    let write = session.handle().submit(safe(7, block(1)).replaying(Replay::Never));
+    world.target.wait_for_calls(0, OperationKind::Write, calls + 1);
+    world.relays.iter().for_each(Relay::close);
+    assert!(matches!(blocking::wait(write).result, Err(CommandError::Unknown(_))));
+    assert_eq!(session.handle().ghost_left(), None, "it may be ended yet");
+    session.log_out();
+    assert!(session.handle().ghost_left().is_some());
     world.target.faults(0).clear();
 }
 

@@ -184,8 +184,8 @@ impl Endpoint for DiskEnd {
         self.writes.drain(&mut self.disk)
     }
 
-    fn close(self: Box<Self>) {
-        self.disk.close();
+    fn close(self: Box<Self>) -> Result<(), Failure> {
+        self.disk.close()
     }
 }
 

@@ -62,7 +62,7 @@ pub(super) trait Endpoint: Send {
     fn attend(&mut self) -> Result<Duration, Failure>;
     /// Waits for everything that is under way.
     fn settle(&mut self) -> Result<(), Failure>;
-    fn close(self: Box<Self>);
+    fn close(self: Box<Self>) -> Result<(), Failure>;
 }
 
 /// Opens what is copied from.

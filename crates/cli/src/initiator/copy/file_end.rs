@@ -184,5 +184,7 @@ impl Endpoint for FileEnd {
         self.has_flushed(true).map(drop)
     }
 
-    fn close(self: Box<Self>) {}
+    fn close(self: Box<Self>) -> Result<(), Failure> {
+        Ok(())
+    }
 }

@@ -100,8 +100,8 @@ pub(crate) fn run(options: &CopyOptions) -> Result<(), Failure> {
     if let Some(record) = record {
         record.remove()?;
     }
-    source.close();
-    destination.close();
+    source.close()?;
+    destination.close()?;
     let copied = Copied {
         size_bytes: bytes,
         empty_bytes,

@@ -111,7 +111,9 @@ impl Port for Narrow {
 
     fn guard(&mut self, _: Lun, _: UnitIdentity) {}
 
-    fn close(self: Box<Self>) {}
+    fn close(self: Box<Self>) -> Result<(), Failure> {
+        Ok(())
+    }
 }
 
 fn disk(room: usize) -> (Disk, Arc<Mutex<Seen>>) {

@@ -107,6 +107,17 @@ impl Ghosts {
         self.0.is_empty()
     }
 
+    /// The path of the first.
+    pub(crate) fn path(&self) -> Option<usize> {
+        self.0.first().map(|ghost| ghost.nexus.path)
+    }
+
+    /// When a reset can end all of them; none where one's time is never over.
+    pub(crate) fn all_outlived_at(&self, life: Duration) -> Option<Duration> {
+        let ends = self.0.iter().map(|ghost| ghost.since.checked_add(life));
+        ends.reduce(|latest, end| Some(latest?.max(end?))).flatten()
+    }
+
     /// Whether a nexus of this path has any.
     pub(crate) fn nexus_of(&self, path: usize) -> Option<Nexus> {
         self.0

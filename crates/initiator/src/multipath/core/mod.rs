@@ -155,6 +155,8 @@ pub(crate) struct Core<T> {
     is_reset: bool,
     /// Since when there has been no path, after there was one. Until then the logins have their own time.
     alone_since: Option<Duration>,
+    /// Until when dead paths' commands are being ended before the end of it all.
+    settles_until: Option<Duration>,
     has_given_up: bool,
     pub(crate) actions: VecDeque<Action>,
 }
@@ -175,6 +177,7 @@ impl<T> Core<T> {
             is_dirty: false,
             is_reset: false,
             alone_since: None,
+            settles_until: None,
             has_given_up: false,
             actions: VecDeque::new(),
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Action, Core, Failure, Health, Place};
+use super::{Action, Core, Failure, Health, Path, Place};
 
 /// How long a state that changes is left alone.
 pub(super) const TRANSITION: Duration = Duration::from_secs(1);
@@ -74,13 +74,31 @@ impl<T> Core<T> {
                 self.actions.push_back(Action::Fence { path, via });
             }
             // Both at once would end each other.
-            Health::Closed { next_try } if !of.is_fencing && now >= next_try => {
+            Health::Closed { next_try } if !of.is_fencing && now >= next_try && self.is_wanted(path) => {
                 let of = &mut self.paths[path];
                 (of.health, of.tries) = (Health::Opening, of.tries.saturating_add(1));
                 self.actions.push_back(Action::Open { path });
             }
             _ => {}
         }
+    }
+
+    /// Whether there is a use for a path: at the end only where its login ends something.
+    fn is_wanted(&self, path: usize) -> bool {
+        self.settles_until.is_none() || self.ghosts.nexus_of(path).is_some()
+    }
+
+    /// No command comes any more. What dead paths have left is ended all the same, since whoever writes next knows nothing of it.
+    pub(crate) fn settle(&mut self, now: Duration) {
+        // Where a reset ends nothing, a path may be back as soon as for a command.
+        let patience = self.timing.ghost.checked_add(WAIT_MAX).unwrap_or(self.timing.recovery);
+        self.settles_until = Some(now.saturating_add(patience));
+    }
+
+    /// Something of dead paths is left, and may still be ended in time.
+    pub(crate) fn is_settling(&self, now: Duration) -> bool {
+        let has_time = self.resetting.is_some() || self.settles_until.is_some_and(|until| now < until);
+        has_time && !self.ghosts.is_empty() && self.paths.iter().any(Path::is_up)
     }
 
     /// A path that is there, at a portal of the group in which a lost one has something under way.
@@ -131,7 +149,7 @@ impl<T> Core<T> {
         }
     }
 
-    /// When a reset lets go a command that waits. What haunts nobody is no reason for one, however old it is.
+    /// When a reset lets go a command that waits, or this side. What haunts nobody is no reason for one before, however old it is.
     fn reset_due(&self) -> Option<Duration> {
         if self.resetting.is_some() || self.ghosts.is_empty() {
             return None;
@@ -139,7 +157,8 @@ impl<T> Core<T> {
         let waiting = self.waiting.iter().filter_map(|key| self.entries.get(*key));
         let ends = waiting
             .filter_map(|entry| self.ghosts.outlived_at(entry.facts.extent, entry.serial, self.timing.ghost));
-        ends.min().map(|at| at.max(self.reset_at))
+        let all = self.settles_until.and_then(|_| self.ghosts.all_outlived_at(self.timing.ghost));
+        ends.chain(all).min().map(|at| at.max(self.reset_at))
     }
 
     /// The reset is over.
@@ -176,14 +195,15 @@ impl<T> Core<T> {
             Health::Closed { .. } if path.is_fencing => None,
             Health::Closed { next_try } => {
                 let fence = self.fence_of(at).map(|_| path.fence_at);
-                Some(fence.map_or(next_try, |fence| fence.min(next_try)))
+                fence.into_iter().chain(Some(next_try).filter(|_| self.is_wanted(at))).min()
             }
             Health::Opening => None,
         });
         let of_commands = self.waiting.iter().filter_map(|key| self.deadline_of(*key));
         // Without a path that carries data there is none to reset over, until one has news.
         let reset = self.reset_due().filter(|_| self.paths.iter().any(|path| path.rank().is_some()));
+        let settled = self.settles_until.filter(|_| self.resetting.is_none());
         let hopeless = self.alone_since.and_then(|since| since.checked_add(self.timing.recovery));
-        of_paths.chain(of_commands).chain(reset).chain(hopeless).min()
+        of_paths.chain(of_commands).chain(reset).chain(hopeless).chain(settled).min()
     }
 }

@@ -242,7 +242,7 @@ impl Engine {
             Ok(_) if is_own_reset => Outcome::NotYet,
             Ok(status) => refusal(status).unwrap_or(Outcome::Other),
             // The session was closed by the caller.
-            Err(_) if self.is_closing => Outcome::Other,
+            Err(_) if self.is_leaving => Outcome::Other,
             Err(CommandError::NotSent(_)) if is_over => Outcome::NotSent,
             Err(CommandError::Overdue { ended_by: Remedy::Reinstatement, .. }) => Outcome::Unknown,
             Err(CommandError::Unknown(_)) if is_over => Outcome::Unknown,

@@ -95,7 +95,10 @@ pub struct Engine {
     has_asked: bool,
     record: LoginRecord,
     parameters: SessionParameters,
+    /// No command is taken any more.
     is_closing: bool,
+    /// The sessions are being logged out.
+    is_leaving: bool,
     over: Option<String>,
 }
 
@@ -130,6 +133,7 @@ impl Engine {
             record: LoginRecord::default(),
             parameters: SessionParameters::default(),
             is_closing: false,
+            is_leaving: false,
             over: None,
         };
         let mut failed: Vec<Option<Error>> = engine.ways.iter().map(|_| None).collect();
@@ -259,27 +263,60 @@ impl Engine {
     }
 
     /// Begins to log out on all paths. Commands that are not over by the target's answer end as [`CommandError::Aborted`], what
-    /// waits for a path as [`CommandError::NotSent`].
+    /// waits for a path as [`CommandError::NotSent`], or [`CommandError::Unknown`] where it was on one before.
+    ///
+    /// While another path is there, what a lost one has left is ended first, which may take as long as [`super::PathTiming::ghost`] and a
+    /// little longer: whoever writes next knows nothing of it. Where that could not be done, [`EngineEvent::GhostLeft`] tells so.
     pub fn log_out(&mut self) {
         if self.is_closing || self.is_over() {
             return;
         }
+        self.now = self.start.elapsed();
         self.is_closing = true;
+        self.end_waiting("the session was closed on this side");
+        self.core.settle(self.now);
+        self.leave_when_settled();
+    }
+
+    /// Logs out on all paths, once nothing that a lost one has left is to be waited for any more.
+    fn leave_when_settled(&mut self) {
+        if !self.is_closing || self.is_leaving || self.is_over() || self.core.is_settling(self.now) {
+            return;
+        }
+        self.is_leaving = true;
         for way in &mut self.ways {
             if let Some(session) = &mut way.session {
                 session.log_out();
+                self.has_asked = true;
             }
         }
         self.end_waiting("the session was closed on this side");
         self.close_when_empty();
     }
 
-    /// Logs out and waits for the answers, at most as long as the longest [`crate::Timing::logout`].
+    /// True while a lost path has left something that its target may still carry out, so that [`Self::close`] takes its time.
+    #[must_use]
+    pub const fn is_haunted(&self) -> bool {
+        !self.core.ghosts.is_empty()
+    }
+
+    /// What is to be said where that is so at the end.
+    fn ghost_left(&self) -> Option<Error> {
+        let path = self.core.ghosts.path()?;
+        Some(Error::GhostLeft { portal: self.ways[path].options.portal() })
+    }
+
+    /// [Logs out](Self::log_out) and waits for the answers, at most as long as the longest [`crate::Timing::logout`] after what a lost path
+    /// has left was ended.
     ///
     /// # Errors
-    /// [`Error::System`]
+    /// [`Error::GhostLeft`]: it could not be. [`Error::System`].
     pub fn close(mut self) -> Result<(), Error> {
         self.log_out();
+        while !self.is_leaving && !self.is_over() {
+            self.poll(None, &mut Vec::new())?;
+            self.events.clear();
+        }
         let limit = self.ways.iter().map(|way| way.options.session.timing.logout).max().unwrap_or_default();
         let until = Instant::now() + limit;
         while !self.is_over() {
@@ -290,7 +327,7 @@ impl Engine {
             self.poll(Some(left), &mut Vec::new())?;
             self.events.clear();
         }
-        Ok(())
+        self.ghost_left().map_or(Ok(()), Err)
     }
 
     /// Does all that can be done without waiting. `failed` takes the first error of each path.
@@ -302,9 +339,10 @@ impl Engine {
                 self.poll_path(path)?;
             }
             self.end_changed();
-            if !self.is_closing && !self.is_over() {
+            if !self.is_leaving && !self.is_over() {
                 self.core.tick(self.now);
             }
+            self.leave_when_settled();
             if self.core.actions.is_empty() && !std::mem::take(&mut self.has_asked) {
                 break;
             }
@@ -369,12 +407,15 @@ impl Engine {
         for key in commands {
             self.end_unsent(key, reason.to_owned());
         }
+        if let Some(Error::GhostLeft { portal }) = self.ghost_left() {
+            self.events.push_back(EngineEvent::GhostLeft { portal });
+        }
         self.events.push_back(EngineEvent::Over { reason: reason.to_owned() });
     }
 
     /// The logout is through when no session is left.
     fn close_when_empty(&mut self) {
-        if self.is_closing && self.ways.iter().all(|way| way.session.is_none()) {
+        if self.is_leaving && self.ways.iter().all(|way| way.session.is_none()) {
             self.give_up("the session was logged out");
         }
     }
@@ -384,7 +425,7 @@ impl Engine {
     #[must_use]
     pub fn idle_for(&self) -> Option<Duration> {
         let now = self.start.elapsed();
-        let is_on = !self.is_closing && !self.is_over();
+        let is_on = !self.is_leaving && !self.is_over();
         let core = self.core.next_deadline().filter(|_| is_on).map(|at| at.saturating_sub(now));
         let sessions = self.ways.iter().filter_map(|way| way.session.as_ref());
         sessions.filter_map(crate::Engine::idle_for).chain(core).min()

@@ -153,7 +153,7 @@ impl Engine {
 
     /// A path is there, if it leads to the right unit.
     fn join(&mut self, path: usize, opened: Opened) -> Result<(), Error> {
-        if self.is_closing || self.is_over() {
+        if self.is_leaving || self.is_over() {
             return Err(Error::Ended);
         }
         if let Some(what) = self.changed.clone().filter(|_| self.is_exchanged) {
@@ -260,7 +260,7 @@ impl Engine {
         way.session = None;
         way.errands.clear();
         (way.is_asked, way.lost_at, way.look, way.doubt) = (false, Some(self.now), None, None);
-        if self.is_closing {
+        if self.is_leaving {
             return;
         }
         let reason = way.reason.clone().unwrap_or_default();

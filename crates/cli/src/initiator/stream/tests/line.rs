@@ -118,5 +118,7 @@ impl Port for LinePort {
 
     fn guard(&mut self, _: Lun, _: UnitIdentity) {}
 
-    fn close(self: Box<Self>) {}
+    fn close(self: Box<Self>) -> Result<(), Failure> {
+        Ok(())
+    }
 }

@@ -116,6 +116,57 @@ fn a_reset_that_no_path_carries_wakes_nobody() {
 }
 
 #[test]
+fn what_a_dead_path_has_left_is_ended_before_the_end_although_nobody_waits() {
+    let mut world = haunted(&[1, 2]);
+    world.serve(1, 0);
+    assert_eq!((world.core.entries.len(), world.core.ghosts.len()), (0, 1));
+    assert!(!world.core.is_settling(world.now), "not before the end");
+    world.core.settle(world.now);
+    world.pass(59);
+    assert!(world.core.is_settling(world.now) && world.resetting.is_none());
+    assert_eq!(world.core.next_deadline().map(|at| at.max(TIMING.ghost)), Some(TIMING.ghost));
+    world.pass(1);
+    assert_eq!(world.resetting, Some(1));
+    world.finish();
+    assert!(world.core.ghosts.is_empty() && !world.core.is_settling(world.now));
+}
+
+#[test]
+fn before_the_end_only_paths_that_have_left_something_are_tried() {
+    for groups in [[1, 1, 3], [1, 2, 3]] {
+        let mut world = haunted(&groups);
+        world.cut(2, 0);
+        world.serve(1, 0);
+        world.is_cut.fill(false);
+        world.core.settle(world.now);
+        world.pass(0);
+        let is_fenced = groups[0] == groups[1];
+        assert_eq!(world.fencing.len(), usize::from(is_fenced));
+        let opening: &[usize] = if is_fenced { &[] } else { &[0] };
+        assert_eq!(world.opening, opening);
+        world.finish();
+        assert!(world.core.ghosts.is_empty() && !world.core.is_settling(world.now));
+    }
+}
+
+#[test]
+fn the_end_is_not_put_off_for_ever_nor_without_a_path() {
+    let mut world = haunted(&[1, 2]);
+    world.serve(1, 0);
+    world.core.settle(world.now);
+    world.core.has_access(world.now, world.now, 1, (Access::Standby, false));
+    world.pass(69);
+    assert!(world.core.is_settling(world.now), "no path carries a reset yet");
+    world.pass(1);
+    assert!(!world.core.is_settling(world.now) && world.core.ghosts.len() == 1);
+    let mut world = haunted(&[1, 2]);
+    world.serve(1, 0);
+    world.core.settle(world.now);
+    world.cut(1, 0);
+    assert!(!world.core.is_settling(world.now), "nothing can be done");
+}
+
+#[test]
 fn a_path_that_is_doubted_carries_nothing_until_it_was_looked_at() {
     let mut world = World::new(&[1, 2]);
     world.finish();
