@@ -1,11 +1,15 @@
 //! What units say of themselves over their paths: that they may be others by now, or are larger.
 
 use std::net::{SocketAddr, TcpListener};
+use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use lunette_wire::target::{Residual, ScsiResponse};
-use lunette_wire::{DataSn, InitiatorPdu, LunField, StatSn, TargetPdu};
+use lunette_tests::attach::Attached;
+use lunette_tests::lunette::binary;
+use lunette_wire::initiator::NopOut;
+use lunette_wire::target::{NopIn, Numbers, Residual, ScsiResponse};
+use lunette_wire::{CmdSn, DataSn, InitiatorPdu, LunField, StatSn, TargetPdu, TargetTransferTag};
 
 use super::super::hostile::{NAME, Script};
 use super::super::opening::answer;
@@ -39,8 +43,10 @@ struct Disk {
     is_exchanged: AtomicBool,
     /// Another one is in its place.
     is_other: AtomicBool,
-    /// It is not there yet.
+    /// Its medium is not there yet.
     is_absent: AtomicBool,
+    /// It has 128 blocks.
+    is_larger: AtomicBool,
     /// Reads and writes that it has carried out.
     carried: AtomicUsize,
     /// INQUIRY commands.
@@ -85,13 +91,25 @@ impl Disk {
                 data[16..21].copy_from_slice(b"OTHER");
             }
         }
+        if cdb[0] == READ_CAPACITY_16 && self.is_larger.load(Ordering::SeqCst) {
+            data[7] = 127;
+        }
         data.truncate(wanted);
         data
     }
 
     /// Serves one connection until its logout.
     fn serve(&self, mut target: Script) {
-        while let Some(InitiatorPdu::ScsiCommand(command)) = target.try_receive() {
+        while let Some(pdu) = target.try_receive() {
+            let command = match pdu {
+                InitiatorPdu::ScsiCommand(command) => command,
+                InitiatorPdu::NopOut(nop) => {
+                    target.say(&pong(&nop, target.stat_sn), &[]);
+                    target.stat_sn = StatSn(target.stat_sn.0.wrapping_add(1));
+                    continue;
+                }
+                _ => return,
+            };
             let opcode = command.cdb[0];
             let mut response = ScsiResponse { exp_data_sn: DataSn(0), ..target.response(&command) };
             if let Some([key, code, qualifier]) = self.sense(opcode) {
@@ -129,14 +147,22 @@ impl Disk {
     }
 }
 
+/// The answer to a ping, which is immediate.
+fn pong(nop: &NopOut, stat_sn: StatSn) -> TargetPdu {
+    let (exp_cmd_sn, max_cmd_sn) = (nop.cmd_sn, CmdSn(nop.cmd_sn.0.wrapping_add(31)));
+    TargetPdu::NopIn(NopIn {
+        lun: nop.lun,
+        initiator_task_tag: nop.initiator_task_tag,
+        target_transfer_tag: TargetTransferTag::RESERVED,
+        numbers: Numbers { stat_sn, exp_cmd_sn, max_cmd_sn },
+    })
+}
+
 /// Disks that are taken for one, with a path to each; the numbers of their units count on from 3.
 fn paths_to<const N: usize>(names: [&str; N]) -> ([Arc<Disk>; N], Options) {
     let disks = names.map(|_| Arc::new(Disk::default()));
-    let path = |(at, name): (usize, &&str)| {
-        let mut path = PathOptions::new(options(name, disks[at].listen()), lun(3 + at as u16));
-        path.session.timing.nop_interval = None;
-        path
-    };
+    let path =
+        |(at, name): (usize, &&str)| PathOptions::new(options(name, disks[at].listen()), lun(3 + at as u16));
     let paths = names.iter().enumerate().map(path).collect();
     let timing =
         PathTiming { failback: Duration::ZERO, check: Duration::from_millis(50), ..PathTiming::default() };
@@ -237,13 +263,14 @@ fn where_all_paths_lead_to_another_disk_commands_end() {
 /// A target that is restarted may be there before its store is, and tell the capacity later, or that of another disk.
 #[test]
 fn a_path_that_comes_back_before_the_medium_is_compared_when_that_is_there() {
-    for is_other in [false, true] {
+    for is_larger in [false, true] {
         let (disks, mut options) = paths_to([NAME]);
         let relay = Relay::to(disks[0].listen());
         let portal = Portal::new(relay.address.ip().to_string(), relay.address.port());
         options.paths[0].session.portals = vec![portal];
         let mut paths = Paths::connect(options);
         disks[0].is_absent.store(true, Ordering::SeqCst);
+        disks[0].is_larger.store(is_larger, Ordering::SeqCst);
         relay.close();
         paths.wait_until("the loss", |paths| paths.is_lost(0));
         relay.open();
@@ -251,13 +278,12 @@ fn a_path_that_comes_back_before_the_medium_is_compared_when_that_is_there() {
         let write = paths.engine.submit(safe(0, block(1)));
         paths.engine.poll(Some(Duration::from_millis(100)), &mut Vec::new()).expect("the system lets us");
         assert!(!paths.done.contains_key(&write) && disks[0].carried() == 0, "nobody knows the disk");
-        disks[0].is_other.store(is_other, Ordering::SeqCst);
         disks[0].is_absent.store(false, Ordering::SeqCst);
         let write = paths.wait_for(write);
-        if is_other {
+        if is_larger {
             assert!(matches!(write.result, Err(CommandError::Changed(_))), "{:?}", write.result);
         }
-        assert_eq!((write.is_good(), disks[0].carried()), (!is_other, usize::from(!is_other)));
+        assert_eq!((write.is_good(), disks[0].carried()), (!is_larger, usize::from(!is_larger)));
     }
 }
 
@@ -300,4 +326,51 @@ fn a_medium_that_was_changed_while_no_path_was_there_is_another_disk() {
     let write = paths.execute(safe(0, block(2)));
     assert!(matches!(write.result, Err(CommandError::Changed(_))), "{:?}", write.result);
     assert_eq!(disks[0].carried(), 1);
+}
+
+/// Two paths to one disk, as the command line has them.
+fn urls(disks: &[Arc<Disk>; 2]) -> [String; 2] {
+    [0, 1].map(|at: usize| format!("iscsi://{}/{NAME}/0", disks[at].listen()))
+}
+
+fn exchange(disks: &[Arc<Disk>; 2]) {
+    for disk in disks {
+        disk.is_other.store(true, Ordering::SeqCst);
+        disk.says(REPORTED_LUNS_CHANGED);
+    }
+}
+
+#[test]
+fn an_idle_disk_that_becomes_another_is_given_up() {
+    let disks = [0; 2].map(|_| Arc::new(Disk::default()));
+    let [one, other] = urls(&disks);
+    let attached = Attached::start(&one, &["--path", &other]).expect("a disk");
+    exchange(&disks);
+    let error = attached.end().expect_err("it is no clean end");
+    assert!(error.to_string().contains("another disk is in its place"), "{error:#}");
+}
+
+#[test]
+fn a_command_whose_disk_becomes_another_while_it_waits_for_data_ends() {
+    let disks = [0; 2].map(|_| Arc::new(Disk::default()));
+    let [one, other] = urls(&disks);
+    let mut command = std::process::Command::new(binary());
+    command.args(["write", &one, "--path", &other, "--input", "-", "--length", "1024"]);
+    let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("it runs");
+    let pipe = child.stdin.take().expect("a pipe");
+    let began = Instant::now();
+    while disks[0].asked.load(Ordering::SeqCst) == 0 || disks[1].asked.load(Ordering::SeqCst) == 0 {
+        assert!(began.elapsed() < LIMIT, "it logs in");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // Until the command has asked for itself.
+    std::thread::sleep(Duration::from_secs(2));
+    exchange(&disks);
+    let ended = child.wait_with_output().expect("it ends");
+    drop(pipe);
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(5), "{said}");
+    assert!(said.contains("the disk is not the one that it was"), "{said}");
+    assert_eq!(disks.map(|disk| disk.carried()), [0, 0]);
 }
