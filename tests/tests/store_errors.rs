@@ -10,6 +10,7 @@ use std::time::Duration;
 use lunette_block::OperationKind;
 use lunette_block::fault::{Effect, Errno, Rule, When};
 use lunette_tests::in_process::InProcess;
+use lunette_tests::initiator::{self, Initiator};
 use lunette_tests::raw::{BLOCK_BYTES, Ending, Raw, plain};
 use lunette_tests::skip;
 use lunette_wire::InitiatorPdu;
@@ -225,7 +226,7 @@ fn a_full_file_system_fails_only_what_needs_space() {
         expect_read(&mut session, 0, beyond, 0);
         expect_no_harm([&mut session, &mut other]);
         // With space again it is as if nothing had been.
-        let unmap = unmap_command(0, BLOCKS);
+        let unmap = unmap_command(&[(0, BLOCKS)]);
         let tag = session.command(&unmap.0, &unmap.1).expect("sent");
         session.good(tag).expect("an UNMAP");
         expect_write(&mut session, 0, beyond);
@@ -236,15 +237,114 @@ fn a_full_file_system_fails_only_what_needs_space() {
     }
 }
 
-/// UNMAP (SBC-3) of one range, with its parameter list.
-fn unmap_command(lba: u64, blocks: u32) -> (ScsiCommand, Vec<u8>) {
-    let list = [&[0, 22, 0, 16, 0, 0, 0, 0][..], &lba.to_be_bytes(), &blocks.to_be_bytes(), &[0; 4]].concat();
+/// UNMAP (SBC-3) of some ranges, with its parameter list.
+fn unmap_command(ranges: &[(u64, u32)]) -> (ScsiCommand, Vec<u8>) {
+    let length = 16 * ranges.len() as u8;
+    let mut list = vec![0, length + 6, 0, length, 0, 0, 0, 0];
+    for (lba, blocks) in ranges {
+        list.extend([&lba.to_be_bytes()[..], &blocks.to_be_bytes(), &[0; 4]].concat());
+    }
     let mut cdb = [0; 16];
     cdb[0] = 0x42;
     cdb[8] = list.len() as u8;
     let command =
         ScsiCommand { write: true, expected_data_transfer_length: list.len() as u32, cdb, ..plain() };
     (command, list)
+}
+
+/// A command for so many blocks from the first one on, and its data.
+fn changing(operation: u8, blocks: u32, data: Vec<u8>) -> (ScsiCommand, Vec<u8>) {
+    let mut cdb = [0; 16];
+    cdb[0] = operation;
+    cdb[10..14].copy_from_slice(&blocks.to_be_bytes());
+    let command =
+        ScsiCommand { write: true, expected_data_transfer_length: data.len() as u32, cdb, ..plain() };
+    (command, data)
+}
+
+/// So many blocks are done by WRITE SAME or ORWRITE in three pieces.
+const BLOCKS_OF_PIECES: u32 = 3 * 2048;
+
+/// WRITE SAME (16) of one block that is not zeros.
+fn write_same() -> (ScsiCommand, Vec<u8>) {
+    changing(0x93, BLOCKS_OF_PIECES, vec![0xab; BLOCK_BYTES])
+}
+
+/// A unit in the page cache in one of these write modes, and one beside it.
+fn start_on_file(directory: &Path, mode: &str) -> InProcess {
+    let path = directory.join(format!("{mode}.img"));
+    InProcess::start(&[&format!("0={},size=8M,write={mode}", path.display()), "1=mem:8M"])
+}
+
+/// SBC-3, WCE: without a write cache nobody takes what can be read for volatile, and no other flush comes.
+#[test]
+fn what_a_failed_command_has_changed_is_made_stable_where_no_write_cache_is_declared() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ored = vec![0xab; BLOCKS_OF_PIECES as usize * BLOCK_BYTES];
+    let commands = [
+        (changing(0x8a, BLOCKS, DATA.to_vec()), OperationKind::Write, 1),
+        (write_same(), OperationKind::Write, 2),
+        (unmap_command(&[(0, 8), (64, 8)]), OperationKind::Unmap, 2),
+        // ORWRITE, whose last success is a read.
+        (changing(0x8b, BLOCKS_OF_PIECES, ored), OperationKind::Write, 2),
+    ];
+    for (mode, flushes) in [("through", 1), ("back", 0)] {
+        let target = start_on_file(directory.path(), mode);
+        let mut session = Initiator::login(target.portal(), &target.options(1)).expect("a login");
+        session.make_ready(0).expect("a ready unit");
+        for ((command, data), kind, fails) in &commands {
+            let before = target.faults(0).calls(OperationKind::Flush);
+            fail(&target, *kind, When::Nth(*fails), Errno::IO);
+            let (cdb, data_out) = (command.cdb, data.clone());
+            let completion = session.execute(initiator::Command { cdb, data_out, ..Default::default() });
+            assert_eq!(completion.expect("an answer").status, CHECK_CONDITION, "{:#x}", cdb[0]);
+            target.wait_for_calls(0, OperationKind::Flush, before + flushes);
+            target.faults(0).clear();
+            assert_eq!(target.faults(0).calls(OperationKind::Flush), before + flushes, "{:#x}", cdb[0]);
+        }
+    }
+}
+
+#[test]
+fn what_an_aborted_command_has_changed_is_made_stable_where_no_write_cache_is_declared() {
+    const SECOND_PIECE: std::ops::Range<u64> = 1 << 20..2 << 20;
+    let directory = tempfile::tempdir().expect("a directory");
+    for mode in ["through", "back"] {
+        let target = start_on_file(directory.path(), mode);
+        let mut other = login(&target, 2);
+        for (round, end) in [(1, "abort"), (2, "reset"), (3, "loss")] {
+            let mut session = login(&target, 1);
+            let before = target.faults(0).calls(OperationKind::Flush);
+            let held = Rule::new(OperationKind::Write, When::Every, Effect::Hold);
+            target.faults(0).add(held.within(SECOND_PIECE));
+            let cmd_sn = session.cmd_sn;
+            let (command, data) = write_same();
+            let tag = session.command(&command, &data).expect("sent");
+            target.wait_for_calls(0, OperationKind::Write, 2 * round);
+            let asked = match end {
+                "abort" => Some(session.manage_task(TaskManagementFunction::AbortTask, 0, tag, cmd_sn)),
+                "reset" => Some(other.manage(TaskManagementFunction::LogicalUnitReset, 0)),
+                _ => None,
+            };
+            let by = if end == "abort" { &mut session } else { &mut other };
+            by.silent().expect("a piece is in the store");
+            if end == "loss" {
+                let peer = session.connection().local_address().expect("an address");
+                drop(session);
+                assert!(!target.log_about(peer, "closed by the initiator").is_empty());
+                target.faults(0).clear();
+                // It waits for the end of the old one.
+                drop(login(&target, 1));
+            } else {
+                target.faults(0).clear();
+                let asked = asked.expect("a function").expect("sent");
+                assert_eq!(by.managed(asked).expect("an answer"), 0, "{end}");
+            }
+            let flushes = u64::from(mode == "through");
+            target.wait_for_calls(0, OperationKind::Flush, before + flushes);
+            assert_eq!(target.faults(0).calls(OperationKind::Flush), before + flushes, "{mode}, {end}");
+        }
+    }
 }
 
 /// After a failed flush: writes are refused, reads served, others not harmed, and the end is no clean one.

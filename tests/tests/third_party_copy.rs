@@ -359,6 +359,26 @@ fn reserve_out(session: &mut Raw, action: u8, [key, other]: [u64; 2]) -> Initiat
     session.command(&command, &list).expect("sent")
 }
 
+/// What an aborted copy has written can be read at its destination, which has no write cache: no other flush comes.
+#[test]
+fn what_an_aborted_copy_has_written_is_made_stable_at_its_destination() {
+    for (policy, flushes) in [("", 1), (",write=back", 0)] {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = format!("1=file:{},size=64M{policy}", directory.path().join("disk.img").display());
+        let target = InProcess::start(&["0=mem:64M", &file]);
+        let mut session = target.session(1);
+        let before = target.faults(1).calls(OperationKind::Flush);
+        let cmd_sn = session.cmd_sn;
+        let tag = copy_held_at_its_destination(&target, &mut session);
+        let abort = session.manage_task(Function::AbortTask, 0, tag, cmd_sn).expect("sent");
+        session.silent().expect("a piece is in the store");
+        target.faults(1).clear();
+        assert_eq!(session.managed(abort).expect("an answer"), FUNCTION_COMPLETE);
+        target.wait_for_calls(1, OperationKind::Flush, before + flushes);
+        assert_eq!(target.faults(1).calls(OperationKind::Flush), before + flushes);
+    }
+}
+
 /// Nothing of a nexus that was preempted reaches the medium after PREEMPT AND ABORT is answered (SPC-4), whether a reservation would
 /// keep it from there or not.
 #[test]

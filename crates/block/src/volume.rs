@@ -272,7 +272,7 @@ impl Volume {
     /// Has what was written before the call become stable soon, though nobody waits for it. Where that fails the volume has a
     /// [fault](Self::fault).
     pub fn flush_soon(&self) {
-        if !self.store.in_memory() {
+        if !self.store.in_memory() && !self.durability.is_faulted() {
             self.durability.owe();
         }
     }

@@ -231,6 +231,17 @@ impl Task {
         self.piece.as_ref().and_then(|piece| piece.path.as_ref()).map(|path| path.itl.name())
     }
 
+    /// The unit that its last [`Next::IoOn`] is for, while its copy has more to do there.
+    pub fn copies_on(&self) -> Option<&Arc<LogicalUnit>> {
+        self.piece.as_ref().map(|piece| &piece.unit)
+    }
+
+    /// Whether its unit has a volatile write cache, so that nobody takes what the command has changed for stable.
+    pub fn has_write_cache(&self, nexus: &Nexus) -> bool {
+        let path = self.path.and_then(|index| nexus.path(index));
+        path.is_some_and(|path| path.unit.write_cache_enabled())
+    }
+
     /// Whether it looks at its Data-Out buffer again once an [`Io::WriteDataOut`](crate::Io::WriteDataOut) that it has asked for is done.
     pub fn needs_data_again(&self) -> bool {
         !matches!(&self.state, State::Write(write) if write.is_all())

@@ -49,6 +49,25 @@ pub(crate) fn operation_of(volume: &Volume, io: Io, pool: &BufferPool) -> Result
     })
 }
 
+/// Whether `io` changes the medium; and whether all that its command has changed on the same medium is stable when it has gone well.
+pub(crate) const fn stability(io: &Io) -> (bool, bool) {
+    match *io {
+        Io::WriteDataOut { stable, .. }
+        | Io::WriteAtomic { stable, .. }
+        | Io::WriteOwned { stable, .. }
+        | Io::WriteMedium { stable, .. }
+        | Io::Zero { stable, .. } => (true, stable),
+        Io::Unmap { .. } => (true, false),
+        Io::Flush => (false, true),
+        Io::Read { .. }
+        | Io::Prefetch { .. }
+        | Io::SaveState
+        | Io::AbortTasks { .. }
+        | Io::Work { .. }
+        | Io::Extents { .. } => (false, false),
+    }
+}
+
 /// What a store brought.
 pub(crate) fn io_outcome(volume: &Volume, done: Done) -> IoOutcome {
     match done {

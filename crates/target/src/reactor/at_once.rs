@@ -268,6 +268,8 @@ impl Reactor {
             (context.out_length, context.out_present) = (length, if needs_data { length } else { 0 });
             context.command = Some(command);
             context.is_missed = tried == Tried::Missed;
+            // A store that could not take all of its data may have taken some.
+            context.is_unstable = pdu.write;
         }
         if is_starved {
             return self.finish_starved(index, id);

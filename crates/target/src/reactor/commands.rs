@@ -18,7 +18,7 @@ use super::session::{Attachment, Medium, TaskContext};
 use super::transmit::QUEUED_PDUS_MAX;
 use super::waiting::attribute;
 use crate::server::Shared;
-use crate::store_io::{NoOperation, io_error, io_outcome, operation_of};
+use crate::store_io::{NoOperation, io_error, io_outcome, operation_of, stability};
 use crate::task_times::Stage;
 
 /// Reads from this length on, in segments from this length on, are sent from the page cache where that is possible: below it the system
@@ -269,6 +269,11 @@ impl Reactor {
         let Some(volume) = volume_of(&self.shared, attachment, context, naa) else {
             return self.finish(index, id, &hardware_error());
         };
+        let (changes, settles) = stability(&io);
+        context.settles = settles;
+        if changes {
+            context.changes(volume, naa.is_some());
+        }
         let operation = match io {
             Io::Read { offset_bytes, length_bytes, .. } => {
                 // What was read before has been looked at; its buffer may serve again.
@@ -391,11 +396,19 @@ impl Reactor {
         let Some(session) = self.sessions.get_mut(index) else { return };
         let Some(context) = session.contexts.get_mut(slot).and_then(Option::as_mut) else { return };
         context.in_store = false;
-        context.is_unstable &= completion.result.is_err();
         if let Some(times) = &mut context.times {
             times.enter(self.started.elapsed(), Stage::Rest);
         }
         let copies_on = context.copies_on.take();
+        if std::mem::take(&mut context.settles) && completion.result.is_ok() {
+            context.is_unstable &= copies_on.is_some();
+            if !context.unstable_copies.is_empty()
+                && let Some(attachment) = &session.attachment
+                && let Some(volume) = volume_of(&self.shared, attachment, context, copies_on)
+            {
+                context.unstable_copies.retain(|copy| !Arc::ptr_eq(&copy.volume, volume));
+            }
+        }
         let id = context.id;
         let is_aborted = session.core.task(id).is_none_or(|view| view.aborted);
         if is_aborted {

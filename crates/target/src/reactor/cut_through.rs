@@ -69,9 +69,9 @@ impl Reactor {
         if let (Some(times), Some(stage)) = (&mut context.times, stage) {
             times.enter(self.started.elapsed(), stage);
         }
-        let Stored { bytes: stored, alone_count, stable } = stored?;
+        let Stored { bytes: stored, alone_count } = stored?;
         context.out_stored += stored as u32;
-        context.is_unstable |= stable && stored > 0;
+        context.is_unstable |= stored > 0;
         context.alone_count = alone_count;
         Some(stored)
     }
@@ -116,8 +116,6 @@ struct Stored {
     bytes: usize,
     /// How many commands have been alone at the medium.
     alone_count: u64,
-    /// It is to be stable when its command has ended.
-    stable: bool,
 }
 
 /// Stores a part of a write's data, if it is long enough or all that comes of its segment, up to the last whole page. `None`: the rest
@@ -153,7 +151,7 @@ fn store(
         return None;
     }
     let bytes = store_pages(volume, place(part.offset), part)?;
-    Some(Stored { bytes, alone_count, stable: command.stable() })
+    Some(Stored { bytes, alone_count })
 }
 
 /// Whether a write of so many bytes is a copy, of its data alone.

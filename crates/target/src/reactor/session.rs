@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lunette_block::{Buffer, BufferPool, CachedRange, LentRange};
+use lunette_block::{Buffer, BufferPool, CachedRange, LentRange, Volume};
 use lunette_iscsi::session::{Outbox, Session, Share, TaskId};
 use lunette_iscsi::text::TextNegotiation;
-use lunette_scsi::{LunMap, Nexus, Unsent};
+use lunette_scsi::{LogicalUnit, LunMap, Nexus, Task, Unsent};
 use lunette_wire::Cid;
 
 use super::Waiter;
@@ -101,7 +101,7 @@ impl Medium {
 pub(super) struct TaskContext {
     pub(super) id: TaskId,
     /// The device server's state; none until the task's turn has come.
-    pub(super) command: Option<lunette_scsi::Task>,
+    pub(super) command: Option<Task>,
     /// Data from the initiator. Away while a store writes from it.
     pub(super) data_out: Option<Buffer>,
     /// What the last read brought.
@@ -114,8 +114,12 @@ pub(super) struct TaskContext {
     pub(super) immediate_bytes: u32,
     /// So many bytes of it, from its beginning, are in their store already: `data_out` need not have them.
     pub(super) out_stored: u32,
-    /// Something of it was stored that has to be stable, and is not yet.
+    /// Something of it is in its store, or may be, that is not known to be stable.
     pub(super) is_unstable: bool,
+    /// If what a store does for it now goes well, all is stable that it has changed there.
+    pub(super) settles: bool,
+    /// Where a copy has written what is not known to be stable.
+    pub(super) unstable_copies: Vec<UnstableCopy>,
     /// How many commands had been alone at the medium when the first of them were stored.
     pub(super) alone_count: u64,
     /// No memory was to be had for its data: it must be tried again.
@@ -138,7 +142,47 @@ pub(super) struct TaskContext {
     pub(super) times: Option<Box<TaskTimes>>,
 }
 
+/// A medium that a copy has written to.
+#[derive(Debug)]
+pub(super) struct UnstableCopy {
+    pub(super) unit: Arc<LogicalUnit>,
+    pub(super) volume: Arc<Volume>,
+}
+
 impl TaskContext {
+    /// `volume` is about to change what it has for the command, which may be a copy on the medium of another unit.
+    pub(super) fn changes(&mut self, volume: &Arc<Volume>, is_copy: bool) {
+        if is_copy { self.copies_to(volume) } else { self.is_unstable = true }
+    }
+
+    #[cold]
+    fn copies_to(&mut self, volume: &Arc<Volume>) {
+        let unit = self.command.as_ref().and_then(Task::copies_on);
+        let is_known = self.unstable_copies.iter().any(|copy| Arc::ptr_eq(&copy.volume, volume));
+        if let (Some(unit), false) = (unit, is_known) {
+            let (unit, volume) = (Arc::clone(unit), Arc::clone(volume));
+            self.unstable_copies.push(UnstableCopy { unit, volume });
+        }
+    }
+
+    /// Has what it leaves in its stores become stable soon, where no unit has a write cache that would excuse it: whoever reads it must
+    /// not find something else after a power cut.
+    #[cold]
+    fn flush_soon(&self, attachment: &Attachment) {
+        if self.is_unstable
+            && let Some(command) = &self.command
+            && !command.has_write_cache(&attachment.nexus)
+            && let Some(volume) = command.unit_index().and_then(|unit| attachment.target.volumes.get(unit))
+        {
+            volume.flush_soon();
+        }
+        for UnstableCopy { unit, volume } in &self.unstable_copies {
+            if !unit.write_cache_enabled() {
+                volume.flush_soon();
+            }
+        }
+    }
+
     /// A store begins to work for it, or will. `started` is when its reactor was.
     pub(super) fn enters_store(&mut self, started: Instant) {
         self.in_store = true;
@@ -244,6 +288,8 @@ impl TargetSession {
             immediate_bytes: 0,
             out_stored: 0,
             is_unstable: false,
+            settles: false,
+            unstable_copies: Vec::new(),
             alone_count: 0,
             is_starved,
             is_missed: false,
@@ -274,13 +320,10 @@ impl TargetSession {
             command.abandon(&attachment.nexus);
         }
         let context = context.take();
-        if let Some(context) = &context
-            && context.is_unstable
-            && let (Some(command), Some(attachment)) = (&context.command, &self.attachment)
-            && let Some(volume) = command.unit_index().and_then(|unit| attachment.target.volumes.get(unit))
+        if let (Some(context), Some(attachment)) = (&context, &self.attachment)
+            && (context.is_unstable || !context.unstable_copies.is_empty())
         {
-            // Whoever reads it must not find something else after a power cut.
-            volume.flush_soon();
+            context.flush_soon(attachment);
         }
         if let Some(asked) = context.as_ref().and_then(|context| context.asked) {
             self.came(asked);
