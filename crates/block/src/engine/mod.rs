@@ -232,7 +232,11 @@ impl IoContext {
             self.ring = self.open_ring();
         }
         match &mut self.ring {
-            RingState::Open(ring) => ring.push(flight),
+            RingState::Open(ring) => {
+                if let Err(step) = ring.push(flight) {
+                    self.take(step);
+                }
+            }
             RingState::Unused | RingState::Refused => {
                 let Flight { volume, tag, operation, .. } = flight;
                 self.calls.push(Call { volume, tag, operation, done_bytes: 0 });
@@ -302,7 +306,7 @@ impl Drop for IoContext {
         }
         self.turn_ring();
         if let RingState::Open(ring) = &mut self.ring {
-            let calls = ring.take_backlog().map(|Flight { volume, tag, operation, .. }| Call {
+            let calls = ring.take_waiting().map(|Flight { volume, tag, operation, .. }| Call {
                 volume,
                 tag,
                 operation,

@@ -25,9 +25,8 @@ use super::operation::Operation;
 use crate::store::gate::Shared;
 use crate::volume::Volume;
 
-/// Operations in the kernel's hands at a time; further ones wait with us. Twice the deepest queue that a session asks
-/// for, and more than a disk gets faster by.
-const SLOTS: usize = 256;
+/// Operations in the kernel's hands at a time: those of some volumes that have as many as they may.
+pub(super) const SLOTS: usize = 4 * super::uring::VOLUME_FLIGHTS_MAX;
 
 /// Entries that wait for one another: with the first ones the disk begins while the turn that brings the others goes on.
 const QUEUED_MAX: usize = 4;
@@ -47,7 +46,7 @@ pub(super) struct Flight {
     pub(super) operation: Operation,
     /// Where: of the volume's store.
     pub(super) fd: RawFd,
-    /// The right to write, for a write.
+    /// The right to write, for a write that is in the kernel's hands.
     pub(super) shared: Option<Shared>,
 }
 
@@ -105,9 +104,13 @@ impl Ring {
         self.slots.len() - self.free.len()
     }
 
+    pub(super) fn is_full(&self) -> bool {
+        self.free.is_empty()
+    }
+
     /// Queues an operation for the next [`Ring::submit`], which some of them together do not wait for; gives it back while all
     /// slots are taken, or if it is neither a read nor a write.
-    #[expect(clippy::result_large_err, reason = "what has no place goes to the backlog as it is")]
+    #[expect(clippy::result_large_err, reason = "what has no place is done in another way, as it is")]
     pub(super) fn push(&mut self, flight: Flight) -> Result<(), Flight> {
         let Some(index) = self.free.pop() else { return Err(flight) };
         // First into its slot, then the pointer: whatever moves afterwards is not what the pointer came from.
