@@ -174,6 +174,34 @@ fn a_damaged_entry_is_a_medium_error() {
     assert_eq!(read(&mut bench, 3), block(2), "a write mends it");
 }
 
+/// Or what it had said of the blocks would read as if there were nothing to check.
+#[test]
+fn protection_information_that_was_cut_off_is_a_medium_error_and_not_opened() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.img");
+    let mut bench = Bench::open(&protected(&path, Some(SIZE_BYTES), 1));
+    let last = SIZE_BYTES / 512 - 1;
+    for place in [3, 20, last] {
+        write(&mut bench, place, &block(1));
+    }
+    let file = fs::OpenOptions::new().write(true).open(beside(&path)).unwrap();
+    assert_eq!(file.metadata().unwrap().len(), 4096 + (last + 1) * 32);
+    file.set_len(4096 + 20 * 32).unwrap();
+    assert_eq!(read(&mut bench, 3), block(1));
+    for place in [20, 21, last] {
+        let buffer = bench.pool.allocate(STORED).unwrap();
+        let offset = place * STORED as u64;
+        assert_eq!(class(bench.run(Operation::Read { offset, buffer }).result), ErrorClass::Medium);
+        let source = WriteSource { buffer: bench.buffer_of(&block(2)).into(), range: 0..STORED };
+        let written = bench.run(Operation::Write { offset, buffer: source, stable: true });
+        assert_eq!(class(written.result), ErrorClass::Medium);
+    }
+    bench.volume.close().unwrap();
+    let error = Volume::open(&protected(&path, None, 1)).unwrap_err().to_string();
+    assert!(error.contains("protection was cut"), "{error}");
+    assert_eq!(file.metadata().unwrap().len(), 4096 + 20 * 32);
+}
+
 #[test]
 fn overlapping_writes_leave_whole_blocks() {
     let directory = tempfile::tempdir().unwrap();

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::{Allocation, Astray, Extent, Features, Space, Store, name, push_extent};
 use crate::error::{OpenError, StoreFailure};
 use crate::spec::{EngineKind, VolumeSpec};
-use area::{Area, Header};
+use area::{Area, FirstPage, Header};
 use barrier::Barrier;
 pub(crate) use entry::INFORMATION_BYTES;
 use entry::{ENTRY_BYTES, Entry, Information};
@@ -61,27 +61,25 @@ pub(crate) fn for_file(
     spec: &VolumeSpec,
 ) -> Result<Arc<dyn Store>, OpenError> {
     let wanted = spec.protection.map(|kind| Header { kind, block_length_bytes: spec.block_length_bytes });
-    let found = if is_new && wanted.is_some() { None } else { area::header_of(image)? };
+    let found = if is_new && wanted.is_some() { None } else { area::first_page_of(image)? };
+    let blocks = data.size_bytes() / u64::from(spec.block_length_bytes);
     let area = match (wanted, found) {
         (None, None) => return Ok(data),
-        (Some(wanted), Some(found)) if wanted == found => Area::open(image, spec.read_only)?,
+        (Some(wanted), Some(found)) if wanted == found.header => {
+            Area::open(image, found, blocks, spec.read_only)?
+        }
         (Some(wanted), None) if !spec.read_only && (is_new || is_blank(&*data)) => {
-            Area::create(image, wanted)?
+            Area::create(image, wanted, blocks)?
         }
         (Some(_), None) => return Err(OpenError::NotProtected { path: image.to_owned() }),
-        (_, Some(Header { kind, block_length_bytes })) => {
+        (_, Some(FirstPage { header: Header { kind, block_length_bytes }, .. })) => {
             let (path, beside) = (image.to_owned(), area::path_of(image));
             return Err(OpenError::Protected { path, beside, kind, block_length_bytes });
         }
     };
     let path = area::path_of(image);
     let area_path = area.file().is_some_and(|fd| name::leads_to(fd, &path)).then_some(path);
-    let store = ProtectedStore { area_path, ..ProtectedStore::new(data, area, spec) };
-    if !spec.read_only {
-        let failed = |source| OpenError::Io { path: area::path_of(image), doing: "cut it", source };
-        store.area.cut(store.blocks.load(Ordering::Relaxed)).map_err(failed)?;
-    }
-    Ok(Arc::new(store))
+    Ok(Arc::new(ProtectedStore { area_path, ..ProtectedStore::new(data, area, spec) }))
 }
 
 /// Memory with the information in memory.
@@ -279,10 +277,10 @@ impl Store for ProtectedStore {
 
     fn present_size_bytes(&self) -> io::Result<u64> {
         let blocks = self.data.present_size_bytes()? / self.block_bytes as u64;
-        if blocks < self.blocks.load(Ordering::Relaxed) {
-            self.area.cut(blocks)?;
+        if blocks != self.blocks.load(Ordering::Relaxed) {
+            self.area.resize(blocks)?;
+            self.blocks.store(blocks, Ordering::Relaxed);
         }
-        self.blocks.store(blocks, Ordering::Relaxed);
         Ok(blocks.saturating_mul(self.stored_bytes() as u64))
     }
 
