@@ -17,9 +17,9 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::buffer::Buffer;
-use crate::engine::Average;
 use crate::engine::operation::{Done, IoCompletion};
 use crate::engine::queue::CompletionQueue;
+use crate::engine::{Average, Waits};
 use crate::error::{ErrorClass, StoreError, classify, copy_io_error};
 use crate::store::Store;
 use crate::store::kernel::became_shorter;
@@ -68,6 +68,8 @@ pub(crate) struct Durability {
     fault: OnceLock<Fault>,
     /// What flushes have lately taken.
     pace: Average,
+    /// Whether those that wait for the device, flushes and others, have lately had an answer.
+    waits: Waits,
     turn: Mutex<()>,
     group: Mutex<Group>,
     work: Condvar,
@@ -104,6 +106,7 @@ impl Durability {
             faulted: AtomicBool::new(false),
             fault: OnceLock::new(),
             pace: Average::default(),
+            waits: Waits::default(),
             turn: Mutex::new(()),
             group: Mutex::default(),
             work: Condvar::new(),
@@ -112,6 +115,10 @@ impl Durability {
 
     pub(crate) fn is_faulted(&self) -> bool {
         self.faulted.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn waits(&self) -> &Waits {
+        &self.waits
     }
 
     pub(crate) fn fault(&self) -> Option<&Fault> {
@@ -161,7 +168,7 @@ impl Durability {
             return Err(StoreError::Faulted);
         }
         let began = Instant::now();
-        let result = shielded(|| self.store.flush());
+        let result = self.waits.flush(|| shielded(|| self.store.flush()));
         self.pace.note(began.elapsed());
         result.map_err(|error| {
             self.fail(&error);

@@ -324,6 +324,7 @@ impl Volume {
     pub fn cached(self: &Arc<Self>, offset: u64, length: u32) -> Option<CachedRange> {
         let is_usable = self.engine.kind == EngineKind::Threads
             && self.uncopied.is_allowed()
+            && !self.hangs()
             && !self.closed.load(Ordering::Acquire)
             && offset.checked_add(length.into()).is_some_and(|end| end <= self.size_bytes());
         if is_usable { CachedRange::of(self, offset, length) } else { None }

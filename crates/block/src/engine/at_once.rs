@@ -21,6 +21,16 @@ pub enum Written {
 }
 
 impl Volume {
+    /// Whether the submitting thread may copy into the page cache: neither has it lately had to wait there, nor does the device hang.
+    pub(super) fn copies_inline(&self) -> bool {
+        self.pace().inline_allowed() && !self.hangs()
+    }
+
+    /// Whether those that wait for the device have had no answer for long.
+    pub(crate) fn hangs(&self) -> bool {
+        self.durability().waits().are_long()
+    }
+
     /// Whether asking is worth while at all: the store is memory, or its engine uses the page cache without waiting.
     pub fn transfers_at_once(&self) -> bool {
         self.store().in_memory() || self.engine() == EngineKind::Threads
@@ -33,7 +43,7 @@ impl Volume {
             || length_bytes <= super::INLINE_BYTES_MAX
                 && self.engine() == EngineKind::Threads
                 && self.store().buffers_writes()
-                && self.pace().inline_allowed();
+                && self.copies_inline();
         is_copied.then_some(PIECE_BYTES)
     }
 
@@ -65,10 +75,7 @@ impl Volume {
         if self.store().in_memory() {
             return if write() { Written::Done } else { Written::No };
         }
-        if self.engine() != EngineKind::Threads
-            || !self.store().buffers_writes()
-            || !self.pace().inline_allowed()
-        {
+        if self.engine() != EngineKind::Threads || !self.store().buffers_writes() || !self.copies_inline() {
             return Written::No;
         }
         match (self.pace().watch_copy(write), stable) {

@@ -85,7 +85,8 @@ impl Call {
         let short = match &self.operation {
             Operation::Read { buffer, .. } => buffer.len() <= INLINE_BYTES_MAX,
             Operation::Write { buffer, .. } => {
-                buffer.range.len() <= INLINE_BYTES_MAX && (!store.buffers_writes() || pace.inline_allowed())
+                buffer.range.len() <= INLINE_BYTES_MAX
+                    && (!store.buffers_writes() || self.volume.copies_inline())
             }
             _ => false,
         };
@@ -96,11 +97,14 @@ impl Call {
     pub(super) fn execute(self) -> Outcome {
         let Self { volume, tag, operation, done_bytes } = self;
         let is_transfer = matches!(operation, Operation::Read { .. } | Operation::Write { .. });
-        let began = Instant::now();
-        let executed = volume.execute(operation, done_bytes);
-        if is_transfer {
+        let executed = if is_transfer {
+            let began = Instant::now();
+            let executed = volume.durability().waits().call(|| volume.execute(operation, done_bytes));
             volume.pace().calls.note(began.elapsed());
-        }
+            executed
+        } else {
+            volume.execute(operation, done_bytes)
+        };
         Outcome::of(&volume, tag, executed)
     }
 }

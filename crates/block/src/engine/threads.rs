@@ -23,7 +23,7 @@ pub(super) fn submit(volume: &Arc<Volume>, tag: u64, operation: Operation) -> St
             Step::Call(Call { volume: Arc::clone(volume), tag, operation, done_bytes })
         }
         Operation::Write { ref buffer, .. } if buffer.range.len() <= INLINE_BYTES_MAX => {
-            if !volume.store().buffers_writes() || !volume.pace().inline_allowed() {
+            if !volume.store().buffers_writes() || !volume.copies_inline() {
                 return Step::call(volume, tag, operation);
             }
             let executed = volume.pace().watch_copy(|| volume.execute(operation, 0));
