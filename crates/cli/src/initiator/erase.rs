@@ -293,7 +293,9 @@ mod tests {
 
         fn guard(&mut self, _: Lun, _: UnitIdentity) {}
 
-        fn close(self: Box<Self>) {}
+        fn close(self: Box<Self>) -> Result<(), Failure> {
+            Ok(())
+        }
     }
 
     /// Sanitizes a unit that answers so, each time in this session; tells how that ended, and what was sent.
