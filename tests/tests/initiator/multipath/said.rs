@@ -5,10 +5,11 @@ use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use lunette_initiator::Notice;
 use lunette_tests::attach::Attached;
 use lunette_tests::lunette::binary;
 use lunette_wire::initiator::NopOut;
-use lunette_wire::target::{NopIn, Numbers, Residual, ScsiResponse};
+use lunette_wire::target::{AsynchronousMessage, NopIn, Numbers, Residual, ScsiResponse};
 use lunette_wire::{CmdSn, DataSn, InitiatorPdu, LunField, StatSn, TargetPdu, TargetTransferTag};
 
 use super::super::hostile::{NAME, Script};
@@ -39,6 +40,8 @@ const BECOMES_READY: Sign = [2, 0x04, 0x01];
 struct Disk {
     /// What it says to the next question for port groups.
     sign: Mutex<Option<Sign>>,
+    /// What its target says of a unit, before the next answer.
+    event: Mutex<Option<(LunField, Sign)>>,
     /// Its medium was changed, which it tells once when it is asked whether it is ready.
     is_exchanged: AtomicBool,
     /// Another one is in its place.
@@ -111,11 +114,16 @@ impl Disk {
                 _ => return,
             };
             let opcode = command.cdb[0];
+            if let Some((lun, sign)) = self.event.lock().expect("nobody panics with it").take() {
+                let numbers = target.numbers(&command);
+                let message = AsynchronousMessage { lun, numbers, ..AsynchronousMessage::default() };
+                target.say(&TargetPdu::AsynchronousMessage(message), &sense_data(sign));
+                target.stat_sn = StatSn(target.stat_sn.0.wrapping_add(1));
+            }
             let mut response = ScsiResponse { exp_data_sn: DataSn(0), ..target.response(&command) };
-            if let Some([key, code, qualifier]) = self.sense(opcode) {
-                let sense = [0, 18, 0x70, 0, key, 0, 0, 0, 0, 10, 0, 0, 0, 0, code, qualifier, 0, 0, 0, 0];
+            if let Some(sign) = self.sense(opcode) {
                 response.status = 2;
-                target.say(&TargetPdu::ScsiResponse(response), &sense);
+                target.say(&TargetPdu::ScsiResponse(response), &sense_data(sign));
             } else {
                 self.carried.fetch_add(matches!(opcode, READ_16 | WRITE_16).into(), Ordering::SeqCst);
                 let wanted = command.expected_data_transfer_length as usize;
@@ -145,6 +153,11 @@ impl Disk {
         });
         address
     }
+}
+
+/// Behind its length, as in a response and in an Asynchronous Message.
+fn sense_data([key, code, qualifier]: Sign) -> [u8; 20] {
+    [0, 18, 0x70, 0, key, 0, 0, 0, 0, 10, 0, 0, 0, 0, code, qualifier, 0, 0, 0, 0]
 }
 
 /// The answer to a ping, which is immediate.
@@ -210,6 +223,31 @@ fn what_is_told_to_a_question_for_states_is_told_to_the_caller() {
         });
         assert!(attentions(&told).is_empty(), "states are no affair of the caller's: {told:?}");
     }
+}
+
+/// A target says it on the same connection, and its numbers are those of that path.
+#[test]
+fn what_is_told_of_other_units_is_not_taken_for_this_one() {
+    let (disks, options) = paths_to([NAME, NAME]);
+    let mut paths = Paths::connect(options);
+    let events = |told: &[EngineEvent]| {
+        let of = |event: &EngineEvent| match event {
+            EngineEvent::Notice(Notice::ScsiEvent { lun, .. }) => Some(*lun),
+            _ => None,
+        };
+        told.iter().filter_map(of).collect::<Vec<_>>()
+    };
+    // Over the second path the unit has the number 4, and what has 3 there is another one.
+    for (lun_there, sign) in [(3, INQUIRY_DATA_CHANGED), (5, MEDIUM_CHANGED)] {
+        *disks[1].event.lock().expect("nobody panics with it") = Some((lun(lun_there).field(), sign));
+        let told = told_until(&mut paths, |_, _| disks[1].event.lock().expect("no panic").is_none());
+        assert!(events(&told).is_empty(), "{told:?}");
+        assert!(paths.execute(read(0, 0, 1, 512)).is_good());
+        assert!(paths.engine.paths().iter().all(|path| path.is_in_use));
+    }
+    *disks[1].event.lock().expect("nobody panics with it") = Some((lun(4).field(), CAPACITY_CHANGED));
+    let told = told_until(&mut paths, |told, _| !events(told).is_empty());
+    assert_eq!(events(&told), [lun(3).field()], "as the caller knows it");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 use lunette_scsi::client::Sense;
 use lunette_scsi::client::port_groups::report_target_port_groups;
 use lunette_scsi::{AdditionalSense, SenseKey};
+use lunette_wire::LunField;
 
 use super::super::core::{Access, Outcome, Path, Place, Verdict};
 use super::super::open::{question, tells_loss, tells_reset};
@@ -182,19 +183,25 @@ impl Engine {
                 self.core.note_reset();
                 self.events.push_back(event);
             }
-            EngineEvent::Attention { sense, .. } => {
+            EngineEvent::Attention { lun, sense } if self.is_ours(path, lun) => {
                 self.overheard(path, &sense);
                 self.events.push_back(EngineEvent::Attention { lun: self.lun(), sense });
             }
-            EngineEvent::Notice(Notice::ScsiEvent { sense, .. }) => {
+            EngineEvent::Notice(Notice::ScsiEvent { lun, sense }) if self.is_ours(path, lun) => {
                 self.overheard(path, &sense);
                 let event = Notice::ScsiEvent { lun: self.lun(), sense };
                 self.events.push_back(EngineEvent::Notice(event));
             }
+            // Of another unit; its number over this path may be that of ours over another one.
+            EngineEvent::Attention { .. } | EngineEvent::Notice(Notice::ScsiEvent { .. }) => {}
             // What becomes of the session is told as news of the path.
             EngineEvent::Lost { .. } | EngineEvent::Reconnected { .. } | EngineEvent::TryFailed { .. } => {}
             other => self.events.push_back(other),
         }
+    }
+
+    fn is_ours(&self, path: usize, lun: LunField) -> bool {
+        lun == self.ways[path].options.lun.field()
     }
 
     /// What the unit has said over a path beside the ends of commands.

@@ -13,7 +13,6 @@ use super::super::{PathNews, PathOptions};
 use super::commands::OwnReset;
 use super::{Engine, Way};
 use crate::connect::{Learnt, end_session_at};
-use crate::engine::guard::only_works;
 use crate::{EngineEvent, Error};
 
 /// What a thread has come to.
@@ -222,7 +221,7 @@ impl Engine {
             return Ok(true);
         }
         if known.is_same_unit(found) && !found.has_capacity() {
-            return Ok(not_ready.is_some_and(|sense| only_works(sense, &difference)));
+            return Ok(not_ready.is_some_and(|sense| difference.is_of_work(sense)));
         }
         let of_path = &self.core.paths[path];
         if of_path.is_up() && known.is_same_unit(found) && known.shares_unique_name(found) {
