@@ -4,8 +4,7 @@
 use std::time::Duration;
 
 use lunette_iscsi::initiator::session::{Answer, End};
-use lunette_scsi::AdditionalSense;
-use lunette_scsi::client::{Command as Asked, Difference, Next, Probe, Reply, Sense, Ticket, UnitIdentity};
+use lunette_scsi::client::{Command as Asked, Next, Probe, Reply, Ticket, UnitIdentity};
 use lunette_wire::LunField;
 
 use super::{Engine, EngineEvent, replay};
@@ -53,12 +52,6 @@ impl Check {
         let (commands, finding) = Default::default();
         Self { at, probe: Probe::new(), commands, finding, later: None, since: now }
     }
-}
-
-/// The unit is formatted or sanitized, which may take days, and differs only in that it does not tell its capacity meanwhile.
-pub(crate) fn only_works(sense: &Sense, difference: &Difference) -> bool {
-    matches!(difference, Difference::Capacity { is: None, .. })
-        && matches!(sense.code, AdditionalSense::FORMAT_IN_PROGRESS | AdditionalSense::SANITIZE_IN_PROGRESS)
 }
 
 impl Engine {
@@ -240,7 +233,7 @@ impl Engine {
                 self.next_unit();
             }
             // It tells its capacity when that is done, and until then has no block for anybody.
-            (Some(sense), Some(difference)) if only_works(sense, &difference) => self.next_unit(),
+            (Some(sense), Some(difference)) if difference.is_of_work(sense) => self.next_unit(),
             // What it says of itself then need not be all.
             (Some(sense), Some(_)) => self.look_again(format!("it is not ready ({sense})")),
             (None, Some(difference)) => self.differs(difference.to_string()),
@@ -268,32 +261,5 @@ impl Engine {
         if let Some(check) = &mut self.check {
             *check = Check::of(check.at + 1, self.now);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use lunette_scsi::client::capacity::Capacity;
-
-    use super::*;
-
-    #[test]
-    fn a_unit_at_work_may_keep_its_capacity_to_itself_and_nothing_else() {
-        let sense = |code: u8, qualifier: u8| {
-            let mut bytes = [0; 18];
-            (bytes[0], bytes[2], bytes[7], bytes[12], bytes[13]) = (0x70, 2, 10, code, qualifier);
-            Sense::decode(&bytes).expect("sense data")
-        };
-        let capacity =
-            |blocks| Some(Capacity { blocks, block_length_bytes: 512, details: Default::default() });
-        let hides = Difference::Capacity { was: capacity(8), is: None };
-        assert!(only_works(&sense(0x04, 0x04), &hides) && only_works(&sense(0x04, 0x1b), &hides));
-        assert!(
-            !only_works(&sense(0x3a, 0), &hides),
-            "the medium is not there, and may come back as another"
-        );
-        assert!(!only_works(&sense(0x04, 0x1b), &Difference::Capacity { was: capacity(8), is: capacity(9) }));
-        let other = Difference::Identity { was: String::new(), is: String::new() };
-        assert!(!only_works(&sense(0x04, 0x1b), &other));
     }
 }

@@ -4,9 +4,11 @@
 
 use std::fmt;
 
+use super::Sense;
 use super::capacity::Capacity;
 use super::probe::UnitFacts;
 use super::vpd::identification::{Association, Designator};
+use crate::sense::AdditionalSense;
 
 /// What tells a unit from all others, and how large it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +39,22 @@ pub enum Difference {
         /// Now.
         is: Option<Capacity>,
     },
+}
+
+impl Difference {
+    /// The unit is formatted or sanitized, which may take days, or has failed at that, and differs only in that it does not tell its
+    /// capacity before it is done, or done again. `not_ready` is what it says instead of being ready.
+    #[must_use]
+    pub fn is_of_work(&self, not_ready: &Sense) -> bool {
+        matches!(self, Difference::Capacity { is: None, .. })
+            && matches!(
+                not_ready.code,
+                AdditionalSense::FORMAT_IN_PROGRESS
+                    | AdditionalSense::SANITIZE_IN_PROGRESS
+                    | AdditionalSense::FORMAT_COMMAND_FAILED
+                    | AdditionalSense::SANITIZE_COMMAND_FAILED
+            )
+    }
 }
 
 impl fmt::Display for Difference {
@@ -147,6 +165,24 @@ mod tests {
             capacity: Some(Capacity { blocks, block_length_bytes: 512, details: CapacityDetails::default() }),
             ..UnitFacts::default()
         }
+    }
+
+    #[test]
+    fn a_unit_at_work_may_keep_its_capacity_to_itself_and_nothing_else() {
+        let sense = |code: u8, qualifier: u8| {
+            let mut bytes = [0; 18];
+            (bytes[0], bytes[2], bytes[7], bytes[12], bytes[13]) = (0x70, 2, 10, code, qualifier);
+            Sense::decode(&bytes).expect("sense data")
+        };
+        let capacity = |blocks| facts("a", 1, blocks).capacity;
+        let hides = Difference::Capacity { was: capacity(8), is: None };
+        assert!(hides.is_of_work(&sense(0x04, 0x04)) && hides.is_of_work(&sense(0x04, 0x1b)));
+        assert!(hides.is_of_work(&sense(0x31, 0x03)), "it is to be sanitized again");
+        assert!(!hides.is_of_work(&sense(0x3a, 0)), "the medium is not there, and may come back as another");
+        let resized = Difference::Capacity { was: capacity(8), is: capacity(9) };
+        assert!(!resized.is_of_work(&sense(0x04, 0x1b)));
+        let other = Difference::Identity { was: String::new(), is: String::new() };
+        assert!(!other.is_of_work(&sense(0x04, 0x1b)));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use lunette_initiator::{Command as Sent, Completion};
-use lunette_scsi::client::{Next, Probe, Reply, UnitFacts, UnitIdentity};
+use lunette_scsi::client::{Difference, Next, Probe, Reply, UnitFacts, UnitIdentity};
 
 use super::super::disk::{changed, pause};
 use super::{SessionPort, Status};
@@ -20,7 +20,11 @@ impl SessionPort {
             let facts = self.ask_all(lun)?;
             let is = UnitIdentity::of(&facts);
             let attention = facts.attentions.iter().find_map(|sense| changed(sense.code));
-            let difference = was.difference(&is).map(|difference| difference.to_string());
+            // One that is being erased need not tell its capacity.
+            let is_of_work =
+                |of: &Difference| facts.not_ready.as_ref().is_some_and(|not_ready| of.is_of_work(not_ready));
+            let difference = was.difference(&is).filter(|difference| !is_of_work(difference));
+            let difference = difference.map(|difference| difference.to_string());
             if let Some(what) = difference.or_else(|| attention.map(ToOwned::to_owned)) {
                 return Err(self.exchange(&what));
             }
