@@ -145,7 +145,7 @@ pub enum Error {
     },
     /// Everything was closed while the commands of a lost path may still be carried out, and could not be ended.
     #[error(
-        "what was under way when the path over {portal} was lost could not be ended: the target may still carry it out, and          so bring old blocks back over whatever is written from now on"
+        "what was under way when the path over {portal} was lost could not be ended: the target may still carry it out, and so bring old blocks back over whatever is written from now on"
     )]
     GhostLeft {
         /// The portal of the path.

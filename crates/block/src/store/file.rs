@@ -160,17 +160,25 @@ fn create(path: &Path, size_bytes: u64, spec: &VolumeSpec) -> Result<OwnedFd, Op
     Ok(fd)
 }
 
-/// Makes the names in a file's directory stable. Some file systems have nothing to do there and say `EINVAL`.
+/// Makes the names in a file's directory stable. Some file systems have nothing to do there and say `EINVAL`. Where the directory may not
+/// be read, all of the file system is made stable through the file.
 ///
 /// # Errors
-/// The directory cannot be opened for reading, or not be synced.
+/// Neither the directory nor the file can be opened for reading, or it cannot be synced.
 pub fn sync_directory_of(path: &Path) -> rustix::io::Result<()> {
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let fd = rustix::fs::open(directory, flags, Mode::empty())?;
+    let fd = match rustix::fs::open(directory, flags, Mode::empty()) {
+        Err(Errno::ACCESS) => {
+            let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+            let file = rustix::fs::open(path, flags, Mode::empty()).map_err(|_| Errno::ACCESS)?;
+            return rustix::fs::syncfs(&file);
+        }
+        opened => opened?,
+    };
     match retry_on_intr(|| rustix::fs::fsync(&fd)) {
         Err(Errno::INVAL) => Ok(()),
         result => result,

@@ -56,7 +56,7 @@ pub(crate) fn run(options: &DetachOptions) -> Result<(), Failure> {
     }
     let what = holder.what.clone();
     let end =
-        holder.detach(|| say("lunette: waiting until it is not in use any more and everything is stable"))?;
+        holder.detach(|| say("lunette: waiting until it is not in use any more, everything is stable, and no lost path can bring back old blocks"))?;
     match end.error {
         None => tell(options.json, &Detached { detached: what }, |done| {
             format!("detached {}; everything is stable\n", done.detached.url)

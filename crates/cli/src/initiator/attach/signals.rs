@@ -65,7 +65,9 @@ fn run(mut signals: Signals, is_opening: &Mutex<bool>, shown: &Receiver<Arc<Shar
         } else if std::mem::take(&mut is_first) {
             say("lunette: detaching as soon as nobody uses it; a second signal ends at once");
         } else {
-            say("lunette: ending at once; what was not flushed may be lost");
+            say(
+                "lunette: ending at once; what was not flushed may be lost, and what a lost path has left may come late",
+            );
             std::process::exit(CUT_OFF);
         }
         shared.is_detached.store(true, Ordering::SeqCst);

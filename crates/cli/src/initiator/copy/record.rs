@@ -8,6 +8,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use lunette_block::sync_directory_of;
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::banner::printable;
@@ -128,8 +129,19 @@ impl Record {
     /// # Errors
     /// The record cannot be removed.
     pub(super) fn remove(self) -> Result<(), Failure> {
-        let removed = fs::remove_file(&self.path).and_then(|()| Ok(sync_directory_of(&self.path)?));
-        removed.map_err(|error| Failure::new(format!("cannot remove {}", self.path.display()), &error))
+        let remove = || {
+            let file = File::open(&self.path)?;
+            fs::remove_file(&self.path)?;
+            match sync_directory_of(&self.path) {
+                // The directory may not be read, and there is no file by its name any more.
+                Err(Errno::ACCESS) => rustix::fs::syncfs(&file)?,
+                synced => synced?,
+            }
+            Ok(())
+        };
+        remove().map_err(|error: io::Error| {
+            Failure::new(format!("cannot remove {}", self.path.display()), &error)
+        })
     }
 }
 
