@@ -54,6 +54,11 @@ impl EngineKind {
     /// All engines, in the order in which they are listed for people.
     pub const ALL: [Self; 5] = [Self::Auto, Self::Sync, Self::Threads, Self::Direct, Self::Uring];
 
+    /// Whether files and devices are read and written through the page cache. Of [`Self::Auto`] that is not known: false.
+    pub fn uses_page_cache(self) -> bool {
+        matches!(self, Self::Sync | Self::Threads)
+    }
+
     /// The word for it in flags, files and logs.
     pub fn word(self) -> &'static str {
         match self {

@@ -49,9 +49,18 @@ pub(crate) fn operation_of(volume: &Volume, io: Io, pool: &BufferPool) -> Result
     })
 }
 
-/// Whether `io` changes the medium; and whether all that its command has changed on the same medium is stable when it has gone well.
-pub(crate) const fn stability(io: &Io) -> (bool, bool) {
-    match *io {
+/// What an operation means for what its command has changed on the same medium.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Stability {
+    /// It changes the medium.
+    pub(crate) changes: bool,
+    /// All is stable when it has gone well.
+    pub(crate) settles: bool,
+}
+
+/// See [`Stability`].
+pub(crate) const fn stability(io: &Io) -> Stability {
+    let (changes, settles) = match *io {
         Io::WriteDataOut { stable, .. }
         | Io::WriteAtomic { stable, .. }
         | Io::WriteOwned { stable, .. }
@@ -65,7 +74,8 @@ pub(crate) const fn stability(io: &Io) -> (bool, bool) {
         | Io::AbortTasks { .. }
         | Io::Work { .. }
         | Io::Extents { .. } => (false, false),
-    }
+    };
+    Stability { changes, settles }
 }
 
 /// What a store brought.

@@ -16,8 +16,10 @@ pub enum Written {
     Done,
     /// The store has it, and an [`Operation::Commit`](crate::Operation::Commit) of its range makes it as stable as is wanted.
     Unflushed,
-    /// It is to be submitted; any part of it may be done.
+    /// It is to be submitted. Nothing of it is done, but in memory.
     No,
+    /// It is to be submitted; any part of it may be done.
+    Partly,
 }
 
 impl Volume {
@@ -79,7 +81,7 @@ impl Volume {
             return Written::No;
         }
         match (self.pace().watch_copy(write), stable) {
-            (false, _) => Written::No,
+            (false, _) => Written::Partly,
             (true, true) => Written::Unflushed,
             (true, false) => Written::Done,
         }

@@ -282,7 +282,8 @@ fn an_image_that_was_cut_is_not_made_longer_again() {
             assert_eq!(class(zeroed), ErrorClass::Medium, "{engine}: {len} at {offset}");
         }
         let data = bench.buffer_of(&[9; 512]);
-        assert_eq!(bench.volume.write_at_once((2 << 20) - 512, &data, false), Written::No);
+        let written = bench.volume.write_at_once((2 << 20) - 512, &data, false);
+        assert!(matches!(written, Written::No | Written::Partly), "{engine}: {written:?}");
         assert_eq!(std::fs::metadata(&path).unwrap().len(), 1 << 20);
         bench.write(4096, &[8; 4096], true).unwrap();
         bench.zero(8192..12288, true).unwrap();

@@ -213,9 +213,9 @@ impl LogicalUnit {
         self.end_spc2_reservation(None);
         self.unsettled().settle_all();
         self.restore_mode();
+        let nexuses = self.nexuses();
         // What was not heard of it yet goes with the conditions that a reset clears.
         self.space().forget_reached();
-        let nexuses = self.nexuses();
         self.tasks.end_allegiance();
         if self.readiness() == Readiness::Stopped {
             self.set_readiness(Readiness::Ready);

@@ -54,6 +54,8 @@ enum Tried {
     Nothing,
     /// All of its data is in the store.
     Stored,
+    /// Any part of its data may be in the store.
+    Partly,
     /// To read, which has to wait.
     Missed,
 }
@@ -149,6 +151,7 @@ impl Reactor {
                 Written::Done => (true, Tried::Stored),
                 Written::Unflushed => (false, Tried::Stored),
                 Written::No => (false, Tried::Nothing),
+                Written::Partly => (false, Tried::Partly),
             }
         } else {
             match transmitter.room(&session.pool, length as usize, others, *digests) {
@@ -268,8 +271,7 @@ impl Reactor {
             (context.out_length, context.out_present) = (length, if needs_data { length } else { 0 });
             context.command = Some(command);
             context.is_missed = tried == Tried::Missed;
-            // A store that could not take all of its data may have taken some.
-            context.is_unstable = pdu.write;
+            context.is_unstable = pdu.write && matches!(tried, Tried::Stored | Tried::Partly);
         }
         if is_starved {
             return self.finish_starved(index, id);

@@ -18,7 +18,7 @@ use super::session::{Attachment, Medium, TaskContext};
 use super::transmit::QUEUED_PDUS_MAX;
 use super::waiting::attribute;
 use crate::server::Shared;
-use crate::store_io::{NoOperation, io_error, io_outcome, operation_of, stability};
+use crate::store_io::{NoOperation, Stability, io_error, io_outcome, operation_of, stability};
 use crate::task_times::Stage;
 
 /// Reads from this length on, in segments from this length on, are sent from the page cache where that is possible: below it the system
@@ -269,11 +269,7 @@ impl Reactor {
         let Some(volume) = volume_of(&self.shared, attachment, context, naa) else {
             return self.finish(index, id, &hardware_error());
         };
-        let (changes, settles) = stability(&io);
-        context.settles = settles;
-        if changes {
-            context.changes(volume, naa.is_some());
-        }
+        context.stability = stability(&io);
         let operation = match io {
             Io::Read { offset_bytes, length_bytes, .. } => {
                 // What was read before has been looked at; its buffer may serve again.
@@ -400,13 +396,22 @@ impl Reactor {
             times.enter(self.started.elapsed(), Stage::Rest);
         }
         let copies_on = context.copies_on.take();
-        if std::mem::take(&mut context.settles) && completion.result.is_ok() {
-            context.is_unstable &= copies_on.is_some();
-            if !context.unstable_copies.is_empty()
-                && let Some(attachment) = &session.attachment
-                && let Some(volume) = volume_of(&self.shared, attachment, context, copies_on)
-            {
-                context.unstable_copies.retain(|copy| !Arc::ptr_eq(&copy.volume, volume));
+        let Stability { changes, settles } = std::mem::take(&mut context.stability);
+        let volume =
+            session.attachment.as_ref().and_then(|of| volume_of(&self.shared, of, context, copies_on));
+        let is_unstable = match &completion.result {
+            Ok(_) if settles => Some(false),
+            Ok(_) => changes.then_some(true),
+            // Of what goes through the page cache a part may be there. Nothing else waits for a flush; one that failed with a device that is
+            // away for a while would end all writes.
+            Err(_) => volume.filter(|volume| changes && volume.engine().uses_page_cache()).map(|_| true),
+        };
+        if let (Some(is_unstable), Some(volume)) = (is_unstable, volume) {
+            if copies_on.is_none() && context.unstable_copies.is_empty() {
+                context.is_unstable = is_unstable;
+            } else {
+                let volume = Arc::clone(volume);
+                context.note_stability(volume, is_unstable, copies_on.is_some());
             }
         }
         let id = context.id;

@@ -18,6 +18,7 @@ use super::way::Way;
 use crate::registry::{SessionKey, SessionPlace};
 use crate::retained::Retained;
 use crate::seldom::Ration;
+use crate::store_io::Stability;
 use crate::task_times::{Stage, TaskTimes};
 use crate::units::ServedTarget;
 
@@ -116,8 +117,8 @@ pub(super) struct TaskContext {
     pub(super) out_stored: u32,
     /// Something of it is in its store, or may be, that is not known to be stable.
     pub(super) is_unstable: bool,
-    /// If what a store does for it now goes well, all is stable that it has changed there.
-    pub(super) settles: bool,
+    /// What that which a store does for it now means for what it has changed there.
+    pub(super) stability: Stability,
     /// Where a copy has written what is not known to be stable.
     pub(super) unstable_copies: Vec<UnstableCopy>,
     /// How many commands had been alone at the medium when the first of them were stored.
@@ -150,18 +151,19 @@ pub(super) struct UnstableCopy {
 }
 
 impl TaskContext {
-    /// `volume` is about to change what it has for the command, which may be a copy on the medium of another unit.
-    pub(super) fn changes(&mut self, volume: &Arc<Volume>, is_copy: bool) {
-        if is_copy { self.copies_to(volume) } else { self.is_unstable = true }
-    }
-
+    /// Whether `volume` has, or may have, something of the command that is not stable; of a copy it may be that of another unit.
     #[cold]
-    fn copies_to(&mut self, volume: &Arc<Volume>) {
-        let unit = self.command.as_ref().and_then(Task::copies_on);
-        let is_known = self.unstable_copies.iter().any(|copy| Arc::ptr_eq(&copy.volume, volume));
-        if let (Some(unit), false) = (unit, is_known) {
-            let (unit, volume) = (Arc::clone(unit), Arc::clone(volume));
-            self.unstable_copies.push(UnstableCopy { unit, volume });
+    pub(super) fn note_stability(&mut self, volume: Arc<Volume>, is_unstable: bool, is_copy: bool) {
+        if !is_copy {
+            self.is_unstable = is_unstable;
+        }
+        if !is_unstable {
+            self.unstable_copies.retain(|copy| !Arc::ptr_eq(&copy.volume, &volume));
+        } else if is_copy
+            && let Some(unit) = self.command.as_ref().and_then(Task::copies_on)
+            && !self.unstable_copies.iter().any(|copy| Arc::ptr_eq(&copy.volume, &volume))
+        {
+            self.unstable_copies.push(UnstableCopy { unit: Arc::clone(unit), volume });
         }
     }
 
@@ -288,7 +290,7 @@ impl TargetSession {
             immediate_bytes: 0,
             out_stored: 0,
             is_unstable: false,
-            settles: false,
+            stability: Stability::default(),
             unstable_copies: Vec::new(),
             alone_count: 0,
             is_starved,

@@ -82,7 +82,7 @@ impl Held {
         let is_last = piece.end == range.end;
         let Some(data) = self.source.buffer.get(piece.clone()) else { return Copied::No };
         match self.volume.write_at_once(self.offset, data, self.stable && is_last) {
-            Written::No => return Copied::No,
+            Written::No | Written::Partly => return Copied::No,
             written if is_last => return Copied::Last(piece.len(), written),
             _ => {}
         }

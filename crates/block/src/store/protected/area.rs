@@ -147,7 +147,16 @@ impl AreaFile {
 
     /// Whether the file has its length still. A write would make it longer again, with a hole where entries were.
     fn check_length(&self) -> io::Result<()> {
-        if self.length()? < place(self.blocks.load(Ordering::Relaxed)) { Err(was_cut()) } else { Ok(()) }
+        loop {
+            let blocks = self.blocks.load(Ordering::Acquire);
+            if self.length()? >= place(blocks) {
+                return Ok(());
+            }
+            // It may be on its way to another length just now.
+            if self.blocks.load(Ordering::Acquire) == blocks {
+                return Err(was_cut());
+            }
+        }
     }
 
     fn read(&self, block: u64, bytes: &mut [u8], flags: ReadWriteFlags) -> io::Result<()> {
@@ -165,7 +174,7 @@ impl AreaFile {
         let page = FirstPage { header: self.header, blocks: Some(blocks) };
         write_all(&self.fd, 0, &page.to_bytes())?;
         rustix::fs::fsync(&self.fd)?;
-        self.blocks.store(blocks, Ordering::Relaxed);
+        self.blocks.store(blocks, Ordering::Release);
         Ok(())
     }
 
