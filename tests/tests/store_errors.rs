@@ -305,6 +305,23 @@ fn what_a_failed_command_has_changed_is_made_stable_where_no_write_cache_is_decl
     }
 }
 
+/// Past the page cache nothing of it waits for a flush, and one that fails with the device would end all writes.
+#[test]
+fn a_device_that_was_away_for_a_while_is_written_again() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("disk.img");
+    let target = InProcess::start(&[&format!("0={},size=8M,engine=direct", path.display()), "1=mem:8M"]);
+    let mut session = login(&target, 1);
+    session.make_ready(0).expect("a ready unit");
+    for kind in [OperationKind::Write, OperationKind::Flush] {
+        fail(&target, kind, When::Every, Errno::IO);
+    }
+    assert_eq!(write(&mut session, 0, 0).status, CHECK_CONDITION);
+    assert_eq!(target.faults(0).calls(OperationKind::Flush), 0);
+    target.faults(0).clear();
+    assert_eq!(write(&mut session, 0, 0).status, 0);
+}
+
 #[test]
 fn what_an_aborted_command_has_changed_is_made_stable_where_no_write_cache_is_declared() {
     const SECOND_PIECE: std::ops::Range<u64> = 1 << 20..2 << 20;
