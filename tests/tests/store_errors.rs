@@ -312,7 +312,6 @@ fn a_device_that_was_away_for_a_while_is_written_again() {
     let path = directory.path().join("disk.img");
     let target = InProcess::start(&[&format!("0={},size=8M,engine=direct", path.display()), "1=mem:8M"]);
     let mut session = login(&target, 1);
-    session.make_ready(0).expect("a ready unit");
     for kind in [OperationKind::Write, OperationKind::Flush] {
         fail(&target, kind, When::Every, Errno::IO);
     }

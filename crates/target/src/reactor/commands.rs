@@ -402,8 +402,8 @@ impl Reactor {
         let is_unstable = match &completion.result {
             Ok(_) if settles => Some(false),
             Ok(_) => changes.then_some(true),
-            // Of what goes through the page cache a part may be there. Nothing else waits for a flush; one that failed with a device that is
-            // away for a while would end all writes.
+            // Of what goes through the page cache a part may be there. Nothing else waits for a flush, and one that failed with a device
+            // that is away for a while would end all writes.
             Err(_) => volume.filter(|volume| changes && volume.engine().uses_page_cache()).map(|_| true),
         };
         if let (Some(is_unstable), Some(volume)) = (is_unstable, volume) {
