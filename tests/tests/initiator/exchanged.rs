@@ -6,22 +6,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use lunette_tests::attach::Attached;
 use lunette_tests::commands::command;
-use lunette_wire::target::{Residual, ScsiResponse};
-use lunette_wire::{DataSn, InitiatorPdu, StatSn, TargetPdu};
+use lunette_wire::InitiatorPdu;
 
-use super::hostile::{NAME, Script};
+use super::hostile::{INQUIRY_DATA_CHANGED, NAME, NOT_SUPPORTED, REPORTED_LUNS_CHANGED, Script, Sign};
 use super::opening::answer;
 
 const INQUIRY: u8 = 0x12;
 const READ_10: u8 = 0x28;
 const WRITE_10: u8 = 0x2a;
-
-/// SENSE KEY, ADDITIONAL SENSE CODE and its qualifier.
-type Sign = [u8; 3];
-
-const INQUIRY_DATA_CHANGED: Sign = [6, 0x3f, 0x03];
-const REPORTED_LUNS_CHANGED: Sign = [6, 0x3f, 0x0e];
-const NOT_SUPPORTED: Sign = [5, 0x25, 0x00];
 
 /// A target with a disk of 64 blocks that answers the first read or write with this, and has another disk there from then on if
 /// `is_other`. Counts the reads and writes that it carries out.
@@ -35,34 +27,20 @@ fn serve(sign: Sign, is_other: bool) -> (String, Arc<AtomicUsize>) {
         let mut has_told = false;
         while let Some(InitiatorPdu::ScsiCommand(command)) = target.try_receive() {
             let is_of_medium = matches!(command.cdb[0], READ_10 | WRITE_10);
-            let mut response = ScsiResponse { exp_data_sn: DataSn(0), ..target.response(&command) };
             if is_of_medium && !has_told {
                 has_told = true;
-                let [key, code, qualifier] = sign;
-                let sense = [0, 18, 0x70, 0, key, 0, 0, 0, 0, 10, 0, 0, 0, 0, code, qualifier, 0, 0, 0, 0];
-                response.status = 2;
-                target.say(&TargetPdu::ScsiResponse(response), &sense);
-            } else {
-                counted.fetch_add(is_of_medium.into(), Ordering::SeqCst);
-                let wanted = command.expected_data_transfer_length as usize;
-                let mut data = answer(&command.cdb, u8::MAX).unwrap_or_default();
-                if command.cdb[0] == INQUIRY && data.len() == 36 && has_told && is_other {
-                    data[16..21].copy_from_slice(b"OTHER");
-                }
-                if command.cdb[0] == READ_10 {
-                    data = vec![0; wanted];
-                }
-                data.truncate(wanted);
-                if command.read && !data.is_empty() {
-                    target.say(&TargetPdu::ScsiDataIn(target.data_in(&command)), &data);
-                    response.exp_data_sn = DataSn(1);
-                }
-                if command.read && data.len() < wanted {
-                    response.residual = Residual::Underflow((wanted - data.len()) as u32);
-                }
-                target.say(&TargetPdu::ScsiResponse(response), &[]);
+                target.fail(&command, sign);
+                continue;
             }
-            target.stat_sn = StatSn(target.stat_sn.0.wrapping_add(1));
+            counted.fetch_add(is_of_medium.into(), Ordering::SeqCst);
+            let mut data = answer(&command.cdb, u8::MAX).unwrap_or_default();
+            if command.cdb[0] == INQUIRY && data.len() == 36 && has_told && is_other {
+                data[16..21].copy_from_slice(b"OTHER");
+            }
+            if command.cdb[0] == READ_10 {
+                data = vec![0; command.expected_data_transfer_length as usize];
+            }
+            target.succeed(&command, data);
         }
     });
     (format!("iscsi://{address}/{NAME}/0"), count)

@@ -20,6 +20,18 @@ use lunette_tests::engine::{options, pattern, read, wait_for_all, write};
 
 pub(super) const NAME: &str = "iqn.2026-11.io.lunette:hostile";
 
+/// SENSE KEY, ADDITIONAL SENSE CODE and its qualifier.
+pub(super) type Sign = [u8; 3];
+
+pub(super) const INQUIRY_DATA_CHANGED: Sign = [6, 0x3f, 0x03];
+pub(super) const REPORTED_LUNS_CHANGED: Sign = [6, 0x3f, 0x0e];
+pub(super) const NOT_SUPPORTED: Sign = [5, 0x25, 0x00];
+
+/// Sense data behind its length, as in a response and in an Asynchronous Message.
+pub(super) fn sense_data([key, code, qualifier]: Sign) -> [u8; 20] {
+    [0, 18, 0x70, 0, key, 0, 0, 0, 0, 10, 0, 0, 0, 0, code, qualifier, 0, 0, 0, 0]
+}
+
 struct Everybody;
 
 impl TargetDirectory for Everybody {
@@ -121,6 +133,41 @@ impl Script {
             exp_data_sn: DataSn(1),
             ..ScsiResponse::default()
         }
+    }
+
+    /// Ends a command with CHECK CONDITION.
+    pub(super) fn fail(&mut self, command: &ScsiCommand, sign: Sign) {
+        const CHECK_CONDITION: u8 = 2;
+        let residual = match command.expected_data_transfer_length {
+            0 => Residual::None,
+            length => Residual::Underflow(length),
+        };
+        let (status, exp_data_sn) = (CHECK_CONDITION, DataSn(0));
+        let response = ScsiResponse { status, residual, exp_data_sn, ..self.response(command) };
+        self.say(&TargetPdu::ScsiResponse(response), &sense_data(sign));
+        self.counts();
+    }
+
+    /// Ends a command with GOOD; one that reads with this data, of which it gets no more than it wants.
+    pub(super) fn succeed(&mut self, command: &ScsiCommand, mut data: Vec<u8>) {
+        let wanted = if command.read { command.expected_data_transfer_length } else { 0 };
+        data.truncate(wanted as usize);
+        if !data.is_empty() {
+            self.say(&TargetPdu::ScsiDataIn(self.data_in(command)), &data);
+        }
+        let residual = match wanted - data.len() as u32 {
+            0 => Residual::None,
+            missing => Residual::Underflow(missing),
+        };
+        let exp_data_sn = DataSn((!data.is_empty()).into());
+        let response = ScsiResponse { residual, exp_data_sn, ..self.response(command) };
+        self.say(&TargetPdu::ScsiResponse(response), &[]);
+        self.counts();
+    }
+
+    /// What was said last has a number of its own.
+    pub(super) fn counts(&mut self) {
+        self.stat_sn = StatSn(self.stat_sn.0.wrapping_add(1));
     }
 
     pub(super) fn say(&mut self, pdu: &TargetPdu, data: &[u8]) {

@@ -15,7 +15,7 @@ use lunette_wire::target::{NopIn, Numbers, Residual, ScsiResponse, TaskManagemen
 use lunette_wire::{CmdSn, DataSn, InitiatorPdu, InitiatorTaskTag, StatSn, TargetPdu, TargetTransferTag};
 
 use super::guard::identity;
-use super::hostile::{NAME, Script};
+use super::hostile::{NAME, Script, Sign};
 use super::login::{No, take, take_no_short_login};
 
 const INQUIRY: u8 = 0x12;
@@ -123,7 +123,6 @@ const TEST_UNIT_READY: u8 = 0x00;
 const READ_CAPACITY_10: u8 = 0x25;
 const READ_16: u8 = 0x88;
 const SYNCHRONIZE_CACHE_10: [u8; 10] = [0x35, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-const CHECK_CONDITION: u8 = 0x02;
 /// The time in which a unit asks for more when it is asked several things at once.
 const A_ROUND: Duration = Duration::from_millis(200);
 /// ABORT TASK: the task does not exist (RFC 7143, 11.6.1).
@@ -148,7 +147,7 @@ struct Unforgiving {
 
 impl Unforgiving {
     /// The sense key and additional sense code of a command that fails.
-    fn failure(&self, command: &ScsiCommand) -> Option<[u8; 3]> {
+    fn failure(&self, command: &ScsiCommand) -> Option<Sign> {
         match command.cdb[0] {
             TEST_UNIT_READY if self.has_attention => Some([6, 0x29, 0]),
             READ_CAPACITY_16 => Some([5, 0x20, 0]),
@@ -185,10 +184,6 @@ impl Unforgiving {
         }
     }
 
-    fn counts(&mut self) {
-        self.target.stat_sn = StatSn(self.target.stat_sn.0.wrapping_add(1));
-    }
-
     fn numbers(&self, exp_cmd_sn: CmdSn) -> Numbers {
         Numbers { stat_sn: self.target.stat_sn, exp_cmd_sn, max_cmd_sn: CmdSn(exp_cmd_sn.0.wrapping_add(31)) }
     }
@@ -215,43 +210,22 @@ impl Unforgiving {
             _ => return,
         };
         self.target.say(&reply, &[]);
-        self.counts();
+        self.target.counts();
     }
 
-    fn fail(&mut self, command: &ScsiCommand, [key, code, qualifier]: [u8; 3]) {
+    fn fail(&mut self, command: &ScsiCommand, sign: Sign) {
         self.has_attention &= command.cdb[0] != TEST_UNIT_READY;
-        let sense = [0, 18, 0x70, 0, key, 0, 0, 0, 0, 10, 0, 0, 0, 0, code, qualifier, 0, 0, 0, 0];
-        let residual = match command.expected_data_transfer_length {
-            0 => Residual::None,
-            length => Residual::Underflow(length),
-        };
-        let status = CHECK_CONDITION;
-        let response =
-            ScsiResponse { status, residual, exp_data_sn: DataSn(0), ..self.target.response(command) };
-        self.target.say(&TargetPdu::ScsiResponse(response), &sense);
-        self.counts();
+        self.target.fail(command, sign);
     }
 
     fn answer(&mut self, command: &ScsiCommand) {
-        let wanted = command.expected_data_transfer_length;
-        let mut data = match command.cdb[0] {
+        let data = match command.cdb[0] {
             READ_CAPACITY_10 => vec![0, 0, 0, 63, 0, 0, 2, 0],
-            READ_16 => vec![7; wanted as usize],
+            READ_16 => vec![7; command.expected_data_transfer_length as usize],
             // None of them is broken.
             _ => answer(&command.cdb, u8::MAX).unwrap_or_default(),
         };
-        data.truncate(wanted as usize);
-        if !data.is_empty() {
-            self.target.say(&TargetPdu::ScsiDataIn(self.target.data_in(command)), &data);
-        }
-        let residual = match wanted - data.len() as u32 {
-            0 => Residual::None,
-            missing => Residual::Underflow(missing),
-        };
-        let exp_data_sn = DataSn((!data.is_empty()).into());
-        let response = ScsiResponse { residual, exp_data_sn, ..self.target.response(command) };
-        self.target.say(&TargetPdu::ScsiResponse(response), &[]);
-        self.counts();
+        self.target.succeed(command, data);
     }
 }
 

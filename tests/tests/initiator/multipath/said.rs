@@ -9,10 +9,12 @@ use lunette_initiator::Notice;
 use lunette_tests::attach::Attached;
 use lunette_tests::lunette::binary;
 use lunette_wire::initiator::NopOut;
-use lunette_wire::target::{AsynchronousMessage, NopIn, Numbers, Residual, ScsiResponse};
-use lunette_wire::{CmdSn, DataSn, InitiatorPdu, LunField, StatSn, TargetPdu, TargetTransferTag};
+use lunette_wire::target::{AsynchronousMessage, NopIn, Numbers};
+use lunette_wire::{CmdSn, InitiatorPdu, LunField, StatSn, TargetPdu, TargetTransferTag};
 
-use super::super::hostile::{NAME, Script};
+use super::super::hostile::{
+    INQUIRY_DATA_CHANGED, NAME, NOT_SUPPORTED, REPORTED_LUNS_CHANGED, Script, Sign, sense_data,
+};
 use super::super::opening::answer;
 use super::*;
 
@@ -24,14 +26,8 @@ const WRITE_16: u8 = 0x8a;
 const READ_CAPACITY_16: u8 = 0x9e;
 const MAINTENANCE_IN: u8 = 0xa3;
 
-/// SENSE KEY, ADDITIONAL SENSE CODE and its qualifier.
-type Sign = [u8; 3];
-
-const INQUIRY_DATA_CHANGED: Sign = [6, 0x3f, 0x03];
-const REPORTED_LUNS_CHANGED: Sign = [6, 0x3f, 0x0e];
 const CAPACITY_CHANGED: Sign = [6, 0x2a, 0x09];
 const STATES_CHANGED: Sign = [6, 0x2a, 0x06];
-const NOT_SUPPORTED: Sign = [5, 0x25, 0x00];
 const MEDIUM_CHANGED: Sign = [6, 0x28, 0x00];
 const BECOMES_READY: Sign = [2, 0x04, 0x01];
 
@@ -97,7 +93,6 @@ impl Disk {
         if cdb[0] == READ_CAPACITY_16 && self.is_larger.load(Ordering::SeqCst) {
             data[7] = 127;
         }
-        data.truncate(wanted);
         data
     }
 
@@ -108,7 +103,7 @@ impl Disk {
                 InitiatorPdu::ScsiCommand(command) => command,
                 InitiatorPdu::NopOut(nop) => {
                     target.say(&pong(&nop, target.stat_sn), &[]);
-                    target.stat_sn = StatSn(target.stat_sn.0.wrapping_add(1));
+                    target.counts();
                     continue;
                 }
                 _ => return,
@@ -118,26 +113,15 @@ impl Disk {
                 let numbers = target.numbers(&command);
                 let message = AsynchronousMessage { lun, numbers, ..AsynchronousMessage::default() };
                 target.say(&TargetPdu::AsynchronousMessage(message), &sense_data(sign));
-                target.stat_sn = StatSn(target.stat_sn.0.wrapping_add(1));
+                target.counts();
             }
-            let mut response = ScsiResponse { exp_data_sn: DataSn(0), ..target.response(&command) };
             if let Some(sign) = self.sense(opcode) {
-                response.status = 2;
-                target.say(&TargetPdu::ScsiResponse(response), &sense_data(sign));
-            } else {
-                self.carried.fetch_add(matches!(opcode, READ_16 | WRITE_16).into(), Ordering::SeqCst);
-                let wanted = command.expected_data_transfer_length as usize;
-                let data = if command.read { self.answer(&command.cdb, wanted) } else { Vec::new() };
-                if !data.is_empty() {
-                    target.say(&TargetPdu::ScsiDataIn(target.data_in(&command)), &data);
-                    response.exp_data_sn = DataSn(1);
-                }
-                if command.read && data.len() < wanted {
-                    response.residual = Residual::Underflow((wanted - data.len()) as u32);
-                }
-                target.say(&TargetPdu::ScsiResponse(response), &[]);
+                target.fail(&command, sign);
+                continue;
             }
-            target.stat_sn = StatSn(target.stat_sn.0.wrapping_add(1));
+            self.carried.fetch_add(matches!(opcode, READ_16 | WRITE_16).into(), Ordering::SeqCst);
+            let data = self.answer(&command.cdb, command.expected_data_transfer_length as usize);
+            target.succeed(&command, data);
         }
     }
 
@@ -153,11 +137,6 @@ impl Disk {
         });
         address
     }
-}
-
-/// Behind its length, as in a response and in an Asynchronous Message.
-fn sense_data([key, code, qualifier]: Sign) -> [u8; 20] {
-    [0, 18, 0x70, 0, key, 0, 0, 0, 0, 10, 0, 0, 0, 0, code, qualifier, 0, 0, 0, 0]
 }
 
 /// The answer to a ping, which is immediate.
