@@ -16,7 +16,7 @@ pub enum Written {
     Done,
     /// The store has it, and an [`Operation::Commit`](crate::Operation::Commit) of its range makes it as stable as is wanted.
     Unflushed,
-    /// It is to be submitted. Nothing of it is done, but in memory.
+    /// It is to be submitted. Nothing of it is done, unless the store is memory, of which nothing has to be made stable.
     No,
     /// It is to be submitted; any part of it may be done.
     Partly,

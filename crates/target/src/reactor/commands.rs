@@ -397,8 +397,8 @@ impl Reactor {
         }
         let copies_on = context.copies_on.take();
         let Stability { changes, settles } = std::mem::take(&mut context.stability);
-        let volume =
-            session.attachment.as_ref().and_then(|of| volume_of(&self.shared, of, context, copies_on));
+        let attachment = session.attachment.as_ref().filter(|_| changes || settles);
+        let volume = attachment.and_then(|of| volume_of(&self.shared, of, context, copies_on));
         let is_unstable = match &completion.result {
             Ok(_) if settles => Some(false),
             Ok(_) => changes.then_some(true),
