@@ -19,6 +19,7 @@ mod ports;
 mod quantity;
 mod queue;
 mod shape;
+mod sojourn;
 
 pub use chance::Probability;
 pub use describe::LinkError;
@@ -28,3 +29,4 @@ pub use pipe::{Counts, Packet, Pipe};
 pub use ports::IscsiPorts;
 pub use quantity::{QuantityError, Rate};
 pub use shape::{Jitter, Link, Reorder, Shape};
+pub use sojourn::Sojourn;

@@ -9,6 +9,7 @@ use crate::loss::Wire;
 use crate::quantity::{Rate, Rest};
 use crate::queue::{Class, Queue};
 use crate::shape::Shape;
+use crate::sojourn::Sojourn;
 
 /// What is sent over a link.
 pub trait Packet: Clone {
@@ -41,6 +42,8 @@ pub struct Counts {
     pub arrived: u64,
     /// Bytes of those.
     pub arrived_bytes: u64,
+    /// How long packets were at the transmitter that have been sent, or are being sent.
+    pub sojourn: Sojourn,
 }
 
 /// A packet on the wire. Of two that arrive at one time, the one that was sent first comes first.
@@ -266,12 +269,13 @@ impl<P: Packet> Pipe<P> {
             if begin > now {
                 return;
             }
-            let Some(packet) = self.queue.pop(&self.shape) else { return };
+            let Some((since, packet)) = self.queue.pop(&self.shape) else { return };
             let before = if begin == self.free_at { self.rounded_up } else { Rest::default() };
             let line_bytes = self.line_bytes(&packet);
             let (time, rest) =
                 self.shape.rate.map_or_else(Default::default, |rate| rate.time_behind(before, line_bytes));
             (self.free_at, self.rounded_up) = (begin.saturating_add(time), rest);
+            self.counts.sojourn.add(line_bytes, self.free_at.saturating_sub(since));
             self.put_on_wire(packet);
         }
     }

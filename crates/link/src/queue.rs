@@ -122,8 +122,8 @@ impl<P> Queue<P> {
         self.lanes.iter().filter_map(|lane| lane.packets.front()).map(|waiting| waiting.since).min()
     }
 
-    /// The packet whose turn it is.
-    pub(crate) fn pop(&mut self, shape: &Shape) -> Option<P> {
+    /// The packet whose turn it is, and since when it has waited.
+    pub(crate) fn pop(&mut self, shape: &Shape) -> Option<(Duration, P)> {
         let [first, second] = &self.lanes;
         let index = match (first.packets.is_empty(), second.packets.is_empty()) {
             (true, true) => return None,
@@ -137,7 +137,7 @@ impl<P> Queue<P> {
         self.clock = lane.served;
         // A share of nothing would be served without end.
         lane.served += waiting.length as f64 / share.max(1e-6);
-        Some(waiting.packet)
+        Some((waiting.since, waiting.packet))
     }
 
     /// Packets that wait.

@@ -20,6 +20,9 @@ pub(super) struct Direction {
     overrun: u64,
     refused: u64,
     outpaced: u64,
+    /// How long packets waited for the transmitter and were sent by it: the mean over all their bytes.
+    #[serde(default)]
+    sojourn_us: u64,
     lateness_median_us: u64,
     lateness_p99_us: u64,
     lateness_max_us: u64,
@@ -44,6 +47,7 @@ impl From<&Statistics> for Direction {
             overrun: statistics.overrun,
             refused: statistics.refused,
             outpaced: statistics.outpaced,
+            sojourn_us: micros(counts.sojourn.mean()),
             lateness_median_us: micros(statistics.lateness_median),
             lateness_p99_us: micros(statistics.lateness_p99),
             lateness_max_us: micros(statistics.lateness_max),
@@ -88,14 +92,15 @@ impl Report {
                 }
             };
             format!(
-                "{name}: {} packets, {} dropped, {} lost, {} doubled, {} damaged, {} held up{beside}; {} bytes arrived",
+                "{name}: {} packets, {} dropped, {} lost, {} doubled, {} damaged, {} held up{beside}; {} bytes arrived, {} us each in the queue and the transmitter",
                 direction.offered,
                 direction.dropped,
                 direction.lost,
                 direction.duplicated,
                 direction.corrupted,
                 direction.reordered,
-                direction.arrived_bytes
+                direction.arrived_bytes,
+                direction.sojourn_us
             )
         })
     }

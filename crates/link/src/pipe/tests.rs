@@ -89,6 +89,24 @@ fn the_first_bit_waits_and_the_last_arrives_after_the_delay() {
 }
 
 #[test]
+fn the_time_at_the_transmitter_is_that_of_waiting_and_sending() {
+    let microseconds = |shape: &str, offers: &[(Duration, Numbered)]| {
+        run(&self::shape(shape), 1, offers).1.sojourn.mean().as_micros()
+    };
+    // One, two and three times 100 us, whatever the way takes.
+    assert_eq!(microseconds("rate=100M,rtt=50ms", &at_once(3, 1250)), 200);
+    assert_eq!(microseconds("rate=100M,overhead=250", &at_once(3, 1000)), 200, "with what the line adds");
+    let apart: Vec<_> = (0..3).map(|number| (at(number as u64), packet(number, 1250))).collect();
+    assert_eq!(microseconds("rate=100M", &apart), 100, "nobody waits");
+    assert_eq!(microseconds("delay=1ms", &apart), 0, "without a rate");
+    // Acknowledgements hardly count: 104 us for 1250 bytes, and 4 us for 50.
+    let both = [(at(0), packet(0, 50)), (at(0), packet(1, 1250))];
+    assert_eq!(microseconds("rate=100M", &both), 100);
+    // What was dropped has not been sent.
+    assert_eq!(microseconds("rate=100M,queue=1250", &at_once(9, 1250)), 150);
+}
+
+#[test]
 fn short_packets_take_no_longer_than_the_rate_says() {
     // 5.12 ns each, of which none may be lost to whole nanoseconds.
     let (arrived, _) = run(&shape("rate=100G,queue=1M"), 1, &at_once(10_000, 64));
