@@ -28,9 +28,11 @@ const TIME: Duration = Duration::from_millis(50);
 const TRIES_MIN: usize = 3;
 /// Far longer than any link here takes, with losses.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The most data that is exchanged: less than TCP sends in its first round trip (RFC 6928). Of larger commands all but the line is
-/// as long.
-const DATA_BYTES_MAX: u32 = 8 << 10;
+/// The most data that is exchanged. Over short ways TCP's window has room for it after an exchange or two; what is longer has hardly more
+/// beside the line.
+const DATA_BYTES_MAX: u32 = 64 << 10;
+/// The same over [`LONG`] ways: less than TCP sends in its first round trip (RFC 6928).
+const DATA_BYTES_MAX_LONG: u32 = 8 << 10;
 /// Over ways as long as this and longer an exchange is measured once: how quickly a machine wakes who waits is less than two in a
 /// hundred of it, unless its host gave to others meanwhile.
 const LONG: Duration = Duration::from_millis(10);
@@ -104,8 +106,8 @@ impl Exchanged {
     /// # Errors
     /// There is no connection, or it ends; a proxy has no far end.
     fn now(site: &Site, payload: &Payload) -> Result<Self, LabError> {
-        let size_bytes = payload.size_bytes.min(DATA_BYTES_MAX);
         let is_long = payload.round_trip >= LONG;
+        let size_bytes = payload.size_bytes.min(if is_long { DATA_BYTES_MAX_LONG } else { DATA_BYTES_MAX });
         let took = |exchange| site.echoes().take(exchange, is_long, || measured(site, exchange));
         let beside_the_line = |path: &NetworkPath, exchange| -> Result<Duration, LabError> {
             // The model counts the header that goes with the data as a part of it.

@@ -34,6 +34,10 @@ pub(crate) const UNEXPLAINED: &str = "unexplained";
 const COMMAND_ORDER: &str = "command-order";
 /// The limit of writes that wait to be asked for their data and go round together.
 const TOGETHER: &str = "together";
+/// The limit of commands that wait for each other on the line, and leave it empty afterwards.
+const QUEUEING: &str = "queueing";
+/// That of operations that took so long in their store.
+const STORE: &str = "store";
 /// Over ways as long as this and longer the target asks for data as the line carries it, so that commands do not go round together
 /// (docs/decisions/0042).
 const PACED: Duration = Duration::from_millis(5);
@@ -201,6 +205,15 @@ impl CellResult {
                 {
                     self.because = Some(because);
                     TOGETHER
+                } else if let Some(because) = turn
+                    .filter(|_| beside.is_none() && self.lost + self.dropped == 0)
+                    .and_then(|turn| self.queueing(model, turn))
+                {
+                    self.because = Some(because);
+                    QUEUEING
+                } else if let Some(because) = self.in_store(model) {
+                    self.because = Some(because);
+                    STORE
                 } else {
                     self.machine = self.stolen(limit, model, turn).or_else(|| self.nearly_busy(model));
                     if self.machine.is_some() { "machine" } else { beside.unwrap_or(UNEXPLAINED) }
@@ -288,6 +301,62 @@ impl CellResult {
         })
     }
 
+    /// What packets waited for the line was measured, so that it is known how long a command took with no part of either end (Little's
+    /// law): what that leaves of what the model expects, where that is what came. The model's commands come evenly; those here come in
+    /// bunches, each as long as a packet and longer, which wait for each other, and the line has nothing to carry meanwhile. Commands
+    /// that share a packet wait for each other at the busiest thread, too.
+    fn queueing(&self, model: f64, turn: &CommandTurn) -> Option<String> {
+        if turn.commands < 2 {
+            return None;
+        }
+        let trips_s = (turn.round_trip + turn.at_ends).as_secs_f64() * turn.round_trips;
+        let [up_us, down_us] = self.sojourn_us;
+        let on_line_s = (up_us + down_us) / 1e6;
+        let model_s = turn.time.as_secs_f64();
+        let (is_time, commands) = (self.unit == "ms", f64::from(turn.commands));
+        let left = |took_s: f64| if is_time { model * took_s / model_s } else { model * model_s / took_s };
+        let told = |left: f64, besides: &str| {
+            format!(
+                "packets were in the line's queue and its transmitter for {} us there and {} us back, and a command's round trips take {} us besides{besides}: so long for \
+                 each of {} makes {} of what the model expects, whose commands come evenly and not in bunches",
+                figure_text(up_us),
+                figure_text(down_us),
+                figure_text(trips_s * 1e6),
+                turn.commands,
+                figure_text(left)
+            )
+        };
+        let alone = left(trips_s + on_line_s);
+        if self.is_left(alone, model) {
+            return Some(told(alone, ""));
+        }
+        let took_s = if is_time { self.measured / 1e3 } else { model_s * model / self.measured };
+        let bunch = (on_line_s / turn.line.as_secs_f64()).min(commands);
+        let each_s = self.busiest * took_s / commands;
+        let both = left(trips_s + on_line_s + bunch * each_s);
+        let besides = || {
+            format!(
+                ", and one thread works {} us for each of the {bunch:.0} of a bunch",
+                figure_text(each_s * 1e6)
+            )
+        };
+        (turn.is_packed && each_s > 0.0 && self.is_left(both, model)).then(|| told(both, &besides()))
+    }
+
+    /// The model knows networks alone. Where the target has written down how long operations were in their store: what is to be expected
+    /// with that, where that is what came.
+    fn in_store(&self, model: f64) -> Option<String> {
+        let parts = self.parts.filter(|_| self.unit == "ms")?;
+        let with_store = model + parts.store;
+        self.is_left(with_store, model).then(|| {
+            format!(
+                "an operation was in the store for {} us, as the target has written down, which makes {} of what the model of the network expects",
+                figure_text(parts.store * 1e3),
+                figure_text(with_store)
+            )
+        })
+    }
+
     /// What is left of what the model expects where each round trip of a command takes so much more, in seconds.
     fn slowed(&self, model: f64, turn: &CommandTurn, more_s: f64) -> f64 {
         let (turn_s, more_s) = (turn.time.as_secs_f64(), more_s * turn.round_trips);
@@ -300,6 +369,7 @@ mod tests {
     use std::time::Duration;
 
     use super::super::Further;
+    use super::super::times::LatencyParts;
     use super::*;
 
     #[test]
@@ -596,6 +666,69 @@ mod tests {
         assert_eq!(worked(61.5, 0.9, Limit::Link, &asked).0, "unexplained", "a full line");
         let far = CommandTurn { round_trip: PACED, ..asked };
         assert_eq!(worked(61.5, 0.9, Limit::Window, &far).0, "unexplained", "asked for in turn");
+    }
+
+    #[test]
+    fn commands_that_wait_for_each_other_on_the_line_take_longer() {
+        // By the model 160 us for 32 of them, of which 150 are round trips; 3 and 97 us on the line make 250: 64.0 are left.
+        let even = turn(Duration::from_micros(160), 1.0, 32);
+        let judged = |measured, sojourn_us, turn: &CommandTurn, change: &dyn Fn(&mut CellResult), beside| {
+            let mut cell = CellResult { sojourn_us, ..cell(measured, "IOPS") };
+            change(&mut cell);
+            cell.judge(Some(Limit::Link), Some(turn), beside);
+            (cell.limit, cell.because.unwrap_or_default())
+        };
+        let (as_it_is, bunches) = (&|_: &mut CellResult| (), [3.0, 97.0]);
+        let (limit, because) = judged(62.0, bunches, &even, as_it_is, None);
+        assert!(
+            limit == "queueing"
+                && because.contains("for 3.00 us there and 97.0 us back")
+                && because.contains("round trips take 150 us besides: so long for each of 32 makes 64.0"),
+            "{limit}: {because}"
+        );
+        assert_eq!(judged(60.0, bunches, &even, as_it_is, None).0, "unexplained", "it is less than that");
+        assert_eq!(judged(90.0, bunches, &even, as_it_is, None).0, "unexplained", "they explain too much");
+        assert_eq!(judged(62.0, [1.0, 9.0], &even, as_it_is, None).0, "unexplained", "nobody waited");
+        assert_eq!(judged(62.0, bunches, &even, as_it_is, Some("target")).0, "target");
+        assert_eq!(judged(62.0, bunches, &even, &|cell| cell.dropped = 1, None).0, "unexplained");
+        let alone = CommandTurn { commands: 1, ..even };
+        assert_eq!(judged(62.0, bunches, &alone, as_it_is, None).0, "unexplained");
+        let as_a_time = &|cell: &mut CellResult| (cell.unit, cell.measured) = ("ms".to_owned(), 160.0);
+        assert_eq!(judged(0.0, bunches, &even, as_a_time, None).0, "queueing");
+        // 25 of 4 us are a bunch; with 2 us of one thread for each of them it is 300 us: 53.3 are left.
+        let packed = CommandTurn { is_packed: true, ..even };
+        let works = &|cell: &mut CellResult| cell.busiest = 0.214;
+        let (limit, because) = judged(53.5, bunches, &packed, works, None);
+        assert!(
+            limit == "queueing" && because.contains("works 2.00 us for each of the 25 of a bunch"),
+            "{because}"
+        );
+        assert!(because.contains("makes 53.3 of"), "{because}");
+        assert_eq!(
+            judged(53.5, bunches, &even, works, None).0,
+            "unexplained",
+            "each has a packet of its own"
+        );
+        assert_eq!(judged(53.5, bunches, &packed, as_it_is, None).0, "unexplained");
+    }
+
+    #[test]
+    fn the_time_in_the_store_is_beside_the_model_of_the_network() {
+        let judged = |measured, unit, store_ms: Option<f64>| {
+            let parts = store_ms.map(|store| LatencyParts { store, ..LatencyParts::default() });
+            let mut cell = CellResult { parts, ..cell(measured, unit) };
+            cell.judge(Some(Limit::Window), None, None);
+            (cell.limit, cell.because.unwrap_or_default())
+        };
+        let (limit, because) = judged(110.0, "ms", Some(8.0));
+        assert!(
+            limit == "store" && because.contains("for 8000 us") && because.contains("makes 108"),
+            "{because}"
+        );
+        assert_eq!(judged(120.0, "ms", Some(8.0)).0, "unexplained", "it took longer than that");
+        assert_eq!(judged(110.0, "ms", Some(40.0)).0, "unexplained", "it explains too much");
+        assert_eq!(judged(110.0, "ms", None).0, "unexplained");
+        assert_eq!(judged(90.0, "MB/s", Some(8.0)).0, "unexplained", "times are of times");
     }
 
     #[test]

@@ -139,7 +139,7 @@ pub struct CellResult {
     pub unit: String,
     /// What sets the limit: `link-rate`, `command-window`, `tcp-window`, `loss`, also where packets were lost beside what the model
     /// knows; `command-order` where connections waited for each other's commands besides; `together` where writes were asked for
-    /// their data together; `ends` where less came by what initiator and target take for a command at rest; `machine` where less came
+    /// their data together; `queueing` where commands waited for each other on the line; `ends` where less came by what initiator and target take for a command at rest; `machine` where less came
     /// and this machine was too slow; `store` where less came from a disk, `target` where that disk had nothing to do; `unexplained`
     /// where less came for no such reason; `not-recovered` where a run was not over in time, and stands as that time. Where there is
     /// no model: `store`, `machine`, `processing` where processors had the most of the time and none was full, `overlap` where disk and
@@ -178,6 +178,9 @@ pub struct CellResult {
     /// How late packets were, there and back, by their medians, in microseconds; through a proxy 0, which tells it of its link alone.
     #[serde(default)]
     pub late_us: u64,
+    /// How long packets waited for the line and were sent, there and back, in microseconds: the mean over all their bytes.
+    #[serde(default)]
+    pub sojourn_us: [f64; 2],
     /// Packets that were lost because this machine was too slow.
     #[serde(default)]
     pub overrun: u64,
@@ -264,6 +267,7 @@ impl CellResult {
             stolen: 0.0,
             echo_stolen: 0.0,
             late_us: 0,
+            sojourn_us: [0.0; 2],
             overrun: 0,
             outpaced: 0.0,
             lost: 0,

@@ -76,7 +76,7 @@ impl Times {
 }
 
 /// The mean parts of a latency in milliseconds, as `lunette bench --target-times` tells them apart.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct LatencyParts {
     /// Until the command left.
     pub command_window: f64,
