@@ -83,6 +83,8 @@ struct Leaving {
     before: Duration,
     /// For how long it was held up, if it was; then it may be overtaken.
     held_up: Option<Duration>,
+    /// With what the line adds.
+    line_bytes: usize,
 }
 
 #[derive(Debug, Clone)]
@@ -223,7 +225,8 @@ impl<P: Packet> Pipe<P> {
             (None, Some(_)) => left,
         };
         self.free_at = now.saturating_add(taken);
-        let Leaving { first, before, held_up } = self.leaving;
+        let Leaving { first, before, held_up, line_bytes } = self.leaving;
+        self.counts.sojourn.retime(line_bytes, left, taken);
         let mut flying = std::mem::take(&mut self.flying).into_vec();
         for Reverse(copy) in flying.iter_mut().filter(|flying| flying.0.number >= first) {
             let at = copy.at.saturating_sub(left).saturating_add(taken);
@@ -289,7 +292,8 @@ impl<P: Packet> Pipe<P> {
         let is_late = self.chances.reordering.happens(self.shape.reorder.share);
         let arrival = self.arrival();
         let held_up = is_late.then_some(self.shape.reorder.by);
-        self.leaving = Leaving { first: self.sent, before: self.last_arrival, held_up };
+        let line_bytes = self.line_bytes(&packet);
+        self.leaving = Leaving { first: self.sent, before: self.last_arrival, held_up, line_bytes };
         if is_lost {
             self.counts.lost += 1;
             return;

@@ -20,6 +20,12 @@ impl Sojourn {
         self.byte_ns = self.byte_ns.saturating_add(time.as_nanos().saturating_mul(line_bytes as u128));
     }
 
+    /// A packet that was added takes another time for what is left of it.
+    pub(crate) fn retime(&mut self, line_bytes: usize, left: Duration, taken: Duration) {
+        let of = |time: Duration| time.as_nanos().saturating_mul(line_bytes as u128);
+        self.byte_ns = self.byte_ns.saturating_add(of(taken)).saturating_sub(of(left));
+    }
+
     /// What was added since it was `before`.
     #[must_use]
     pub const fn since(self, before: Self) -> Self {

@@ -102,6 +102,14 @@ fn the_time_at_the_transmitter_is_that_of_waiting_and_sending() {
     // Acknowledgements hardly count: 104 us for 1250 bytes, and 4 us for 50.
     let both = [(at(0), packet(0, 50)), (at(0), packet(1, 1250))];
     assert_eq!(microseconds("rate=100M", &both), 100);
+    // At another rate the rest of a packet takes another time: 1 of 10 ms, and then 0.9 of 1 ms; and the other way around.
+    for (from, to, microseconds) in [("rate=1M", "rate=10M", 1900), ("rate=10M", "rate=1M", 5500)] {
+        let mut pipe = Pipe::new(shape(from), 1);
+        pipe.offer(Duration::ZERO, packet(0, 1250));
+        let changed_at = if from == "rate=1M" { at(1) } else { Duration::from_micros(500) };
+        pipe.reshape(changed_at, shape(to));
+        assert_eq!(pipe.counts().sojourn.mean().as_micros(), microseconds, "{from}");
+    }
     // What was dropped has not been sent.
     assert_eq!(microseconds("rate=100M,queue=1250", &at_once(9, 1250)), 150);
 }
