@@ -40,6 +40,8 @@ pub struct Volume {
     stored_block_bytes: u32,
     /// What operations are held against; see [`Volume::look_at_size`].
     size_bytes: AtomicU64,
+    /// The log tells that the store's present size could not be taken.
+    size_is_unknown: AtomicBool,
     features: Features,
     store: Arc<dyn Store>,
     durability: Arc<Durability>,
@@ -108,6 +110,7 @@ impl Volume {
             block_length_bytes: spec.block_length_bytes,
             stored_block_bytes: spec.stored_block_bytes(),
             size_bytes: AtomicU64::new(store.size_bytes()),
+            size_is_unknown: AtomicBool::new(false),
             features,
             durability: Arc::new(Durability::new(&spec.name, Arc::clone(&store))),
             store,
@@ -146,13 +149,23 @@ impl Volume {
 
     /// Looks whether the image or device below was enlarged or cut, and takes its present size for its own, in whole blocks; that
     /// size, if it is another one. A thick volume is enlarged when there is space for all of it. A store that has less than a
-    /// block left, or does not answer, is broken and not cut: the size stays, and operations tell. Call it now and then from one
-    /// thread, which may wait for the file system.
+    /// block left, or does not answer, is broken and not cut: the size stays, and operations tell, and the log once. Call it now and
+    /// then from one thread, which may wait for the file system.
     pub fn look_at_size(&self) -> Option<u64> {
         if self.closed.load(Ordering::Acquire) {
             return None;
         }
-        let present_bytes = shielded(|| self.store.present_size_bytes()).ok()?.min(store::SIZE_BYTES_MAX);
+        let present_bytes = match shielded(|| self.store.present_size_bytes()) {
+            Ok(bytes) => bytes.min(store::SIZE_BYTES_MAX),
+            Err(error) => {
+                if !self.size_is_unknown.swap(true, Ordering::Relaxed) {
+                    let size_bytes = self.size_bytes();
+                    tracing::warn!(volume = %self.name, size_bytes, %error, "the present size cannot be taken; the volume keeps its own");
+                }
+                return None;
+            }
+        };
+        self.size_is_unknown.store(false, Ordering::Relaxed);
         let present_bytes = present_bytes - present_bytes % u64::from(self.stored_block_bytes);
         let before_bytes = self.size_bytes();
         if present_bytes == 0 || present_bytes == before_bytes {
