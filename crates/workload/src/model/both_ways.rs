@@ -15,7 +15,8 @@
 //! what differs between commands, the variance of their times on the line, is all that is in it, and of one kind and size nothing is
 //! left but the least of the limits.
 
-use super::{CongestionControl, Expected, Limit, NetworkPath, Settings, TCP_HEADER_BYTES};
+use super::by_chance::{Class, by_chance};
+use super::{CongestionControl, Expected, HEADER_BYTES, Limit, NetworkPath, Settings, TCP_HEADER_BYTES};
 use crate::{Kind, Sizes};
 
 /// Whose data goes down, and whose up.
@@ -28,6 +29,88 @@ const ENOUGH: f64 = 0.95;
 /// cubic (RFC 9438, 4.1), of which the mean is a quarter of the 0.3 below; Reno goes from a half to all of it evenly (RFC 5681).
 const MEAN_OF_CUBIC: f64 = 1.0 - 0.3 / 4.0;
 const MEAN_OF_RENO: f64 = 0.75;
+
+/// Data per second, in bytes, of reads and writes side by side, of which this share reads; and what limits it. Down and up are the paths
+/// of their data, what is expected of each alone, and what counts for each.
+///
+/// Commands are shared, and which way the data of the next one goes is left to chance: so now one direction waits and now the other one,
+/// and where few are under way neither is full. That is simulated ([`by_chance`]); all else is as [`BothWays`] has it.
+#[must_use]
+pub fn side_by_side(
+    paths: &[NetworkPath; 2],
+    each: &[Expected; 2],
+    settings: &[Settings; 2],
+    sizes: &Sizes,
+    read_share: f64,
+) -> (f64, Limit) {
+    let alone = |expected: &Expected| (expected.bytes_per_s, expected.limit);
+    if read_share >= 1.0 {
+        return alone(&each[0]);
+    }
+    if read_share <= 0.0 {
+        return alone(&each[1]);
+    }
+    let both = BothWays::of(paths, each, settings, sizes, read_share);
+    let commands = by_chance(both.commands, &classes(paths, each, settings, sizes, read_share)) * both.bytes;
+    let (others, limit) = both.without_commands();
+    if commands >= others {
+        return (others, limit);
+    }
+    let is_line = limit == Limit::Link && commands >= others * ENOUGH;
+    (commands, if is_line { Limit::Link } else { Limit::Window })
+}
+
+/// The commands of both kinds and all sizes, as they take both directions.
+fn classes(
+    paths: &[NetworkPath; 2],
+    each: &[Expected; 2],
+    settings: &[Settings; 2],
+    sizes: &Sizes,
+    read_share: f64,
+) -> Vec<Class> {
+    let of_kind = |kind: usize, share_of_kind: f64| {
+        let (up, down) = (1, 0);
+        // A write's data goes up, behind the exchanges in which it is asked for; a read's comes down.
+        let asking = 2 * each[kind].round_trips.saturating_sub(1) as usize;
+        let hops = move |size| {
+            let header_s = |way: usize| on_line(&paths[way], HEADER_BYTES);
+            let before = [(up, header_s(up)), (down, header_s(down))].into_iter().cycle().take(asking);
+            let asked_s = |way: usize| header_s(way) * (asking / 2) as f64;
+            let [mut there_s, mut back_s] = if kind == 0 {
+                [beside_s(paths, settings, up, size), data_s(paths, settings, down, size)]
+            } else {
+                [data_s(paths, settings, up, size), beside_s(paths, settings, down, size)]
+            };
+            there_s = (there_s - asked_s(up)).max(0.0);
+            back_s = (back_s - asked_s(down)).max(0.0);
+            before.chain([(up, there_s), (down, back_s)]).collect::<Vec<_>>()
+        };
+        let weighted = sizes.weighted();
+        let on_lines_s: f64 =
+            weighted.map(|(size, share)| share * hops(size).iter().map(|hop| hop.1).sum::<f64>()).sum();
+        let alone_s = (each[kind].command_time.as_secs_f64() - on_lines_s).max(0.0);
+        let pause_s = alone_s / (asking + 2) as f64;
+        sizes.weighted().map(move |(size, share)| Class {
+            share: share_of_kind * share,
+            hops: hops(size),
+            pause_s,
+        })
+    };
+    of_kind(0, read_share).chain(of_kind(1, 1.0 - read_share)).collect()
+}
+
+/// The time on a direction of data that goes there.
+fn data_s(paths: &[NetworkPath; 2], settings: &[Settings; 2], way: usize, size: u32) -> f64 {
+    on_line(&paths[way], settings[way].stream_bytes(KINDS[way], size))
+}
+
+/// That of what goes there for data of the other one: acknowledgements and headers.
+fn beside_s(paths: &[NetworkPath; 2], settings: &[Settings; 2], way: usize, size: u32) -> f64 {
+    let (other, kind) = (&settings[1 - way], KINDS[1 - way]);
+    let packets = other.stream_bytes(kind, size) as f64 / segment_bytes(&paths[1 - way]);
+    packets / SEGMENTS_ACKNOWLEDGED * acknowledgement_s(&paths[way])
+        + on_line(&paths[way], other.stream_bytes_back(kind, size))
+}
 
 /// What a direction of the line has to carry for a command of a mix: its time, in seconds, and how much that varies.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -91,14 +174,8 @@ impl BothWays {
         read_share: f64,
     ) -> Self {
         let shares = [read_share, 1.0 - read_share];
-        // The time on a direction of data that goes there, and of what goes there for data of the other.
-        let data_s = |way: usize, size| on_line(&paths[way], settings[way].stream_bytes(KINDS[way], size));
-        let beside_s = |way: usize, size| {
-            let (other, kind) = (&settings[1 - way], KINDS[1 - way]);
-            let packets = other.stream_bytes(kind, size) as f64 / segment_bytes(&paths[1 - way]);
-            packets / SEGMENTS_ACKNOWLEDGED * acknowledgement_s(&paths[way])
-                + on_line(&paths[way], other.stream_bytes_back(kind, size))
-        };
+        let data_s = |way, size| data_s(paths, settings, way, size);
+        let beside_s = |way, size| beside_s(paths, settings, way, size);
         let line = |way: usize| {
             let data = sizes.weighted().map(move |(size, share)| (shares[way] * share, data_s(way, size)));
             let beside =
@@ -310,8 +387,8 @@ mod tests {
 
     use proptest::prelude::*;
 
+    use super::super::expect_mix;
     use super::super::tests::{assert_near, oc3, solicited, unsolicited};
-    use super::super::{expect_mix, mixed};
     use super::*;
 
     fn paths(down_mbit: f64, up_mbit: f64, round_trip_ms: u64, queue_bytes: Option<u64>) -> [NetworkPath; 2] {
@@ -435,9 +512,37 @@ mod tests {
         let alike = paths(155.0, 155.0, 50, Some(969_000));
         let each =
             [0, 1].map(|way| expect_mix(&alike[way], &unsolicited(64), KINDS[way], &Sizes::one(64 << 10)));
-        let (apart, _) = mixed(&each[0], &each[1], 0.66);
+        let apart = (each[0].bytes_per_s / 0.66).min(each[1].bytes_per_s / 0.34);
         let together = both(&alike, &unsolicited(64), "64K", 0.66).expected().0;
         assert!(together < apart && together > apart * 0.9, "{together} of {apart}");
+    }
+
+    #[test]
+    fn few_commands_that_go_either_way_by_chance_fill_neither() {
+        // Exchange 2003 of Trinkle's profiles over Gigabit Ethernet with jumbo frames: both directions evenly at work would carry
+        // 203.9 MB/s, for which the way down is full.
+        let gige = NetworkPath {
+            rate_bits_per_s: Some(1e9),
+            round_trip: Duration::from_micros(150),
+            mtu_bytes: 9000,
+            overhead_bytes: 38,
+            ..oc3(0)
+        };
+        let sizes = Sizes::one(4 << 10);
+        let of = |commands, read_share| {
+            let settings = [unsolicited(commands); 2];
+            let each = [0, 1].map(|way| expect_mix(&gige, &settings[way], KINDS[way], &sizes));
+            let (bytes_per_s, limit) = side_by_side(&[gige; 2], &each, &settings, &sizes, read_share);
+            (bytes_per_s / 1e6, limit, each.map(|one| one.bytes_per_s / 1e6))
+        };
+        let (few, limit, [down, up]) = of(12, 0.6);
+        let evenly = (down / 0.6).min(up / 0.4);
+        assert!((0.85..0.91).contains(&(few / evenly)), "{few} of {evenly}");
+        assert_eq!(limit, Limit::Window);
+        assert!(of(256, 0.6).0 > evenly * 0.97, "many fill the way down");
+        for (share, alone) in [(1.0, down), (0.0, up)] {
+            assert_near(of(12, share).0, alone);
+        }
     }
 
     #[test]

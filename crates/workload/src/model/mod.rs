@@ -17,6 +17,7 @@
 
 pub mod advice;
 mod both_ways;
+mod by_chance;
 mod mixture;
 mod path;
 mod turns;
@@ -26,7 +27,8 @@ use std::time::Duration;
 
 use crate::Kind;
 
-pub use mixture::{expect_mix, mixed};
+pub use both_ways::side_by_side;
+pub use mixture::expect_mix;
 pub use path::{Bursts, CongestionControl, NetworkPath, TCP_HEADER_BYTES};
 pub use turns::in_turns;
 

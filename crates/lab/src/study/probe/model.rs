@@ -3,14 +3,17 @@
 use std::time::Duration;
 
 use lunette_link::{Link, Shape};
-use lunette_workload::Kind;
 use lunette_workload::model::{self, CongestionControl, Limit, NetworkPath, Settings};
+use lunette_workload::{Kind, Sizes};
 
 use super::Metric;
 use super::disk::{DiskProbe, Mix};
 use crate::Negotiated;
 use crate::advise::{line_path, lost};
 use crate::study::echo::{Exchanged, Payload};
+
+/// Whose data goes down, and whose up.
+const KINDS: [Kind; 2] = [Kind::Read, Kind::Write];
 
 /// A link, and what drives it.
 #[derive(Clone, Copy)]
@@ -45,24 +48,28 @@ pub(super) fn plain(path: &NetworkPath) -> Option<(f64, Limit)> {
     limits.min_by(|one, other| one.0.total_cmp(&other.0))
 }
 
-/// What is to be expected of the reads and of the writes of a disk, each with a direction of the line of its own, and with what a round
-/// trip takes in them; of writes, by whether they wait to be asked for data.
-fn each(
+/// Down and up, the ways of the data of a disk's reads and writes, with what a round trip takes in them, of writes by whether they wait to
+/// be asked for data; and what counts for each.
+fn both(
     driven: Driven<'_>,
     probe: &DiskProbe,
     agreed: &Negotiated,
     round_trip: &dyn Fn(Kind, bool) -> Duration,
-) -> [model::Expected; 2] {
+) -> ([NetworkPath; 2], [Settings; 2]) {
     let Mix { size_bytes, .. } = probe.mix();
-    let link = driven.link;
     let window = probe.tcp_buffer_bytes.map(|bytes| bytes as u64);
-    let expect = |kind, shape| {
-        let settings = settings(probe, agreed, kind);
-        let is_asked = settings.unasked_bytes(size_bytes) < size_bytes;
-        let path = path(driven, shape, round_trip(kind, is_asked), window);
-        model::expect(&path, &settings, kind, size_bytes)
-    };
-    [expect(Kind::Read, &link.down), expect(Kind::Write, &link.up)]
+    let settings = KINDS.map(|kind| settings(probe, agreed, kind));
+    let shapes = [&driven.link.down, &driven.link.up];
+    let paths = [0, 1].map(|way| {
+        let is_asked = settings[way].unasked_bytes(size_bytes) < size_bytes;
+        path(driven, shapes[way], round_trip(KINDS[way], is_asked), window)
+    });
+    (paths, settings)
+}
+
+/// What is to be expected of reads and of writes alone.
+fn each(paths: &[NetworkPath; 2], settings: &[Settings; 2], size_bytes: u32) -> [model::Expected; 2] {
+    [0, 1].map(|way| model::expect(&paths[way], &settings[way], KINDS[way], size_bytes))
 }
 
 /// What counts for commands of one kind.
@@ -92,9 +99,10 @@ pub(super) fn data_share(probe: &DiskProbe, agreed: &Negotiated) -> f64 {
 
 /// How many round trips a command of a disk takes by what was agreed on: of reads and writes, the mean.
 pub(super) fn round_trips(driven: Driven<'_>, probe: &DiskProbe, agreed: &Negotiated) -> f64 {
-    let Mix { read_share, .. } = probe.mix();
+    let Mix { size_bytes, read_share } = probe.mix();
     let of_the_link = |_, _| driven.link.round_trip();
-    let [read, write] = each(driven, probe, agreed, &of_the_link).map(|one| one.round_trips);
+    let (paths, settings) = both(driven, probe, agreed, &of_the_link);
+    let [read, write] = each(&paths, &settings, size_bytes).map(|one| one.round_trips);
     f64::from(read) * read_share + f64::from(write) * (1.0 - read_share)
 }
 
@@ -148,8 +156,11 @@ pub(super) fn disk(
     // Less than the link has is nothing but scatter of one of the measurements.
     let least = driven.link.round_trip();
     let round_trip = |kind, is_asked| round_trip(command, exchanged, kind, is_asked).max(least);
-    let [read, write] = each(driven, probe, agreed, &round_trip);
-    let (bytes_per_s, limit) = model::mixed(&read, &write, read_share);
+    let (paths, settings) = both(driven, probe, agreed, &round_trip);
+    let each = each(&paths, &settings, size_bytes);
+    let (bytes_per_s, limit) =
+        model::side_by_side(&paths, &each, &settings, &Sizes::one(size_bytes), read_share);
+    let [read, write] = each;
     let figure = match probe.metric {
         Metric::MegabytesPerSecond => bytes_per_s / 1e6,
         Metric::MebibytesPerSecond => bytes_per_s / f64::from(1 << 20),
