@@ -181,6 +181,7 @@ fn result(
     let keepings: Vec<Keeping> = runs.iter().map(|run| run.keeping).collect();
     let lost = packets(|run| run.keeping.lost.iter().sum());
     let dropped = packets(|run| run.keeping.dropped);
+    let lost_before = packets(|run| run.lost_before);
     let cached = runs.iter().filter_map(|run| run.cached).reduce(f64::max);
     let parts = near(runs, measured, |run| run.parts.is_some()).and_then(|run| run.parts);
     let nearest_times = near(runs, measured, |run| run.times.is_some()).and_then(|run| run.times);
@@ -232,6 +233,7 @@ fn result(
         outpaced,
         lost,
         dropped,
+        lost_before,
         times,
         published_times: cell.published_times,
         round_trip_us: round_trip_us.filter(|us| *us > 0.0),

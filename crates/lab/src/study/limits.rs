@@ -11,7 +11,7 @@ use lunette_workload::model::TCP_HEADER_BYTES;
 
 use super::Cell;
 use super::judgement::{REACHED, UNEXPLAINED};
-use super::probe::{DISK_BUSY, FLOOR, Figure, Probe, SharedProbe};
+use super::probe::{DISK_BUSY, DiskProbe, FLOOR, Figure, Probe, SharedProbe};
 use super::result::CellResult;
 use crate::report::figure_text;
 
@@ -69,10 +69,19 @@ pub(super) fn named(cell: &Cell, result: &CellResult, of_run: Option<&'static st
             );
             Some(Named::by("target", because))
         }
-        (UNEXPLAINED, Probe::Shared(shared)) => between_bulk(cell, shared, result),
+        (UNEXPLAINED, Probe::Shared(shared)) => {
+            between_bulk(cell, shared, result).or_else(|| at_the_target(&shared.disk, result))
+        }
+        (UNEXPLAINED, Probe::Disk(disk)) => at_the_target(disk, result),
         ("none", _) => Some(without_model(cell, result, of_run, disk)),
         _ => None,
     }
+}
+
+/// Of commands that are alone.
+fn at_the_target(disk: &DiskProbe, result: &CellResult) -> Option<Named> {
+    let because = result.at_the_target(result.model.filter(|_| disk.depth == 1)?)?;
+    Some(Named::by("target", because))
 }
 
 fn without_model(cell: &Cell, result: &CellResult, of_run: Option<&'static str>, disk: Option<f64>) -> Named {

@@ -139,7 +139,7 @@ pub struct CellResult {
     pub unit: String,
     /// What sets the limit: `link-rate`, `command-window`, `tcp-window`, `loss`, also where packets were lost beside what the model
     /// knows; `command-order` where connections waited for each other's commands besides; `together` where writes were asked for
-    /// their data together; `queueing` where commands waited for each other on the line; `ends` where less came by what initiator and target take for a command at rest; `machine` where less came
+    /// their data together; `ends` where less came by what initiator and target take for a command at rest; `machine` where less came
     /// and this machine was too slow; `store` where less came from a disk, `target` where that disk had nothing to do; `unexplained`
     /// where less came for no such reason; `not-recovered` where a run was not over in time, and stands as that time. Where there is
     /// no model: `store`, `machine`, `processing` where processors had the most of the time and none was full, `overlap` where disk and
@@ -194,6 +194,9 @@ pub struct CellResult {
     /// Packets that were lost because the line's queues had no room.
     #[serde(default)]
     pub dropped: u64,
+    /// Packets of both kinds before it was measured, while TCP came to its windows.
+    #[serde(default)]
+    pub lost_before: u64,
     /// What of this machine was the limit, with figures, where the limit is `machine`.
     #[serde(default)]
     pub machine: Option<String>,
@@ -272,6 +275,7 @@ impl CellResult {
             outpaced: 0.0,
             lost: 0,
             dropped: 0,
+            lost_before: 0,
             machine: None,
             because: None,
             times: None,

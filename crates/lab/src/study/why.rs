@@ -93,7 +93,7 @@ fn here(cell: &Cell, result: &CellResult, published: f64) -> Option<String> {
         }
         "processing" => Some(format!("processors here were the limit: {}", result.because.as_ref()?)),
         "ends" => Some(format!("initiator and target were the limit here: {}", result.because.as_ref()?)),
-        "together" | "queueing" => Some(format!("less came than the line lets through: {}", result.because.as_ref()?)),
+        "together" => Some(format!("less came than the line lets through: {}", result.because.as_ref()?)),
         // Whatever is exchanged is whole round trips of a link where those are long.
         "protocol" | "round-trips" if round_trip_ms >= 1.0 && result.measured >= round_trip_ms && unit == "ms" => {
             Some(format!(
@@ -113,6 +113,7 @@ fn here(cell: &Cell, result: &CellResult, published: f64) -> Option<String> {
             result.idle * 100.0,
             result.busiest * 100.0
         )),
+        "target" => Some(format!("our target was the limit here: {}", result.because.as_ref()?)),
         "initiator" if matches!(cell.probe, Probe::Virtual(_)) => Some(
             "the initiator in its virtual machine was the limit here, for less than nine tenths of the link were in use".to_owned(),
         ),

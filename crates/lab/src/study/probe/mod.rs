@@ -279,6 +279,7 @@ impl Probe {
             commands,
             line: Duration::try_from_secs_f64(line_s).unwrap_or_default(),
             is_packed: commands > 1 && with_header_bytes * in_a_packet <= segment_bytes,
+            data_way: if reads <= 0.0 { Some(0) } else { (reads >= 1.0).then_some(1) },
             is_asked,
             ends: at_rest.ends,
         })
@@ -398,6 +399,8 @@ pub(crate) struct CommandTurn {
     pub(crate) line: Duration,
     /// Two or more of them fit into a packet; of those that wait to be asked for their data, it does.
     pub(crate) is_packed: bool,
+    /// The way of all their data, there or back; none of reads and writes side by side.
+    pub(crate) data_way: Option<usize>,
     /// All of them are writes that wait to be asked for their data.
     pub(crate) is_asked: bool,
     /// What initiator and target take for a command at rest beyond what its bytes take by plain TCP, in each round trip.
@@ -419,6 +422,8 @@ pub(crate) struct Run {
     pub(crate) busy: Busy,
     /// How the link was kept meanwhile.
     pub(crate) keeping: Keeping,
+    /// Packets that were lost on the line, or found no room there, before it was measured.
+    pub(crate) lost_before: u64,
     /// How long it was measured; zero where nobody has looked.
     pub(crate) lasted: Duration,
     /// How long single operations took, where that is known.
@@ -466,6 +471,7 @@ impl Run {
             shares: Shares::default(),
             busy: Busy::default(),
             keeping: Keeping::default(),
+            lost_before: 0,
             lasted: Duration::ZERO,
             times: None,
             negotiated: None,
@@ -670,8 +676,8 @@ pub(crate) fn run_once(place: Place<'_>, probe: &Probe, duty: Duty) -> Result<Ru
         (Probe::Files(files), _) => files::run(place, files, duty),
     })?;
     // What a run has looked at itself is in it already: a disk, while it was measured alone.
-    let Seen { shares, processor, busy, keeping, lasted, .. } = seen;
-    let mut run = Run { shares, processor, busy, keeping, lasted, ..run? };
+    let Seen { shares, processor, busy, keeping, lost_before, lasted, .. } = seen;
+    let mut run = Run { shares, processor, busy, keeping, lost_before, lasted, ..run? };
     if let (Some((disk, link, congestion_control, echo)), Some(agreed)) = (beside, &run.negotiated) {
         // A command that is alone is over soon, and nothing of it is on the link then.
         run.exchanged = echo.behind(disk.depth == 1);

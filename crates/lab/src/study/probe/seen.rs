@@ -1,9 +1,11 @@
 //! What is seen of this machine and of the link while something is measured, and no longer.
 
+use std::io;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use lunette_wan::{Emulator, Keeping};
+use lunette_wan::{Emulator, Keeping, Mark};
 
 use super::{Further, Place, disk_busy};
 use crate::LabError;
@@ -21,6 +23,8 @@ pub(super) struct Seen {
     pub(super) busy: Busy,
     /// How the link was kept.
     pub(super) keeping: Keeping,
+    /// Packets that were lost on the line, or found no room there, before it was looked.
+    pub(super) lost_before: u64,
     /// How long it was looked.
     pub(super) lasted: Duration,
     /// How busy the disk below the scratch directory was, where it tells.
@@ -55,7 +59,7 @@ impl<'a> Observer<'a> {
         self.watch_while(&|| true, work)
     }
 
-    /// The same; processors and threads are looked at from the moment on in which it is measured.
+    /// The same; processors, threads and the network are looked at while it is measured.
     ///
     /// # Errors
     /// The network's counters cannot be read.
@@ -65,16 +69,58 @@ impl<'a> Observer<'a> {
         work: impl FnOnce() -> T,
     ) -> Result<(T, Seen), LabError> {
         let failed = LabError::system("counters of the network");
-        let marked = self.network.map(|network| network.mark().map(|mark| (network, mark)));
-        let marked = marked.transpose().map_err(&failed)?;
+        let network = self.network.map(|network| Watch::begin(network).map_err(&failed)).transpose()?;
+        let network = network.map(Mutex::new);
         let disk = DiskTime::now(self.scratch);
-        let (done, watched) = busy::watched(is_measured, work);
+        let is_measured = || {
+            let is_measured = is_measured();
+            if let Some(network) = &network {
+                network.lock().unwrap_or_else(PoisonError::into_inner).look(is_measured);
+            }
+            is_measured
+        };
+        let (done, watched) = busy::watched(&is_measured, work);
         let busy = watched.busy.unwrap_or_default();
         let disk = disk_busy(self.scratch, disk);
-        let keeping = marked.map(|(network, mark)| network.since(&mark)).transpose().map_err(&failed)?;
-        let keeping = keeping.unwrap_or_default();
+        let network = network.map(|network| network.into_inner().unwrap_or_else(PoisonError::into_inner));
+        let kept = network.map(|network| network.end().map_err(&failed)).transpose()?;
+        let (keeping, lost_before) = kept.unwrap_or_default();
         let Watched { shares, own: processor, lasted, .. } = watched;
-        Ok((done, Seen { shares, processor, busy, keeping, lasted, disk }))
+        Ok((done, Seen { shares, processor, busy, keeping, lost_before, lasted, disk }))
+    }
+}
+
+/// How a network is kept while it is measured; what never is, is looked at as a whole.
+struct Watch<'a> {
+    network: &'a Emulator,
+    mark: Mark,
+    has_begun: bool,
+    lost_before: u64,
+    kept: Option<Keeping>,
+}
+
+impl<'a> Watch<'a> {
+    fn begin(network: &'a Emulator) -> io::Result<Self> {
+        Ok(Self { network, mark: network.mark()?, has_begun: false, lost_before: 0, kept: None })
+    }
+
+    /// Counters that cannot be read are told at the end, if they still cannot.
+    fn look(&mut self, is_measured: bool) {
+        if is_measured && !self.has_begun {
+            self.has_begun = true;
+            if let (Ok(before), Ok(mark)) = (self.network.since(&self.mark), self.network.mark()) {
+                self.lost_before = before.lost.iter().sum::<u64>() + before.dropped;
+                self.mark = mark;
+            }
+        } else if !is_measured && self.has_begun && self.kept.is_none() {
+            self.kept = self.network.since(&self.mark).ok();
+        }
+    }
+
+    /// How it was kept, and how many packets were lost before.
+    fn end(self) -> io::Result<(Keeping, u64)> {
+        let kept = self.kept.map_or_else(|| self.network.since(&self.mark), Ok)?;
+        Ok((kept, self.lost_before))
     }
 }
 

@@ -109,12 +109,12 @@ pub(super) fn run(place: Place<'_>, probe: &TransferProbe) -> Result<Run, LabErr
         let _ = volume.close();
         told?
     };
-    let Seen { shares, processor, busy, keeping, lasted, disk } = seen;
+    let Seen { shares, processor, busy, keeping, lost_before, lasted, disk } = seen;
     let further = Vec::from_iter(disk);
     let round_trip = modelled.as_ref().map(|modelled| modelled.round_trip);
     let model = modelled.map(|modelled| modelled.expected);
     let run = Run::of(rate, model);
-    let run = Run { shares, processor, busy, keeping, lasted, ..run };
+    let run = Run { shares, processor, busy, keeping, lost_before, lasted, ..run };
     Ok(Run { cached, negotiated, further, exchanged, round_trip, ..run })
 }
 

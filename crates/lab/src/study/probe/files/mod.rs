@@ -208,11 +208,11 @@ pub(super) fn run(place: Place<'_>, probe: &FilesProbe, duty: Duty) -> Result<Ru
         }
         _ => None,
     };
-    let Seen { shares, processor, busy, keeping, lasted, disk } = told.seen;
+    let Seen { shares, processor, busy, keeping, lost_before, lasted, disk } = told.seen;
     let further = told.further.into_iter().chain(disk).collect();
     let (cached, negotiated) = (done.cached, done.negotiated);
     let run = Run::of(told.measured, model);
-    Ok(Run { shares, processor, busy, keeping, lasted, cached, further, negotiated, ..run })
+    Ok(Run { shares, processor, busy, keeping, lost_before, lasted, cached, further, negotiated, ..run })
 }
 
 /// The image that all jobs of a link have in turn, with a new file system that `fill` has put these files into, out of all
