@@ -1,17 +1,17 @@
 //! A session in full feature phase: PDUs with small tags and numbers near the window, on several connections that come and
 //! go, mixed with what a driver does, in any order.
 //!
-//! Checked: task and data bounds, that no PDU is longer than the initiator takes or meant for a connection that has gone,
-//! that data is only taken on its command's connection, and that a closed session ends once the driver has finished what
-//! it had begun.
+//! Checked: bounds of tasks, functions and data, that no PDU is longer than the initiator takes or meant for a connection
+//! that has gone, that data is only taken on its command's connection, and that a closed session ends once the driver has
+//! finished what it had begun.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use lunette_iscsi::parameters::{ConnectionParameters, SessionParameters, SessionType};
 use lunette_iscsi::session::{
-    Completion, Event, IMMEDIATE_TASKS_MAX, Joining, Outbox, Payload, PendingText, Placement, Session,
-    SessionSettings, TaskId, Transfer,
+    Completion, Event, IMMEDIATE_TASKS_MAX, Joining, MANAGEMENT_MAX, Outbox, Payload, PendingText, Placement,
+    Session, SessionSettings, TaskId, Transfer,
 };
 use lunette_iscsi::text::{TextFacts, TextNegotiation, TextStep};
 use lunette_wire::target::TaskManagementOutcome;
@@ -196,6 +196,9 @@ impl Driver {
         // Each connection may have an immediate command, whatever the others have.
         let bound = usize::from(WINDOW_DEPTH) + IMMEDIATE_TASKS_MAX + usize::from(CIDS);
         assert!(self.session.open_tasks() <= bound, "{} open tasks", self.session.open_tasks());
+        // And an immediate function.
+        let functions = self.session.open_functions();
+        assert!(functions <= MANAGEMENT_MAX + usize::from(CIDS), "{functions} open functions");
     }
 
     fn look_once(&mut self) {

@@ -25,7 +25,6 @@ use crate::{
 
 const TASK_DOES_NOT_EXIST: u8 = 1;
 const LUN_DOES_NOT_EXIST: u8 = 2;
-const REJECTED: u8 = 255;
 
 const TASK_ABORTED: u8 = 0x40;
 
@@ -403,7 +402,6 @@ fn functions_that_wait_are_bounded() {
             TargetPdu::Reject(pdu) if pdu.reason == RejectReason::ImmediateCommandReject as u8 => {
                 refused += 1;
             }
-            TargetPdu::TaskManagementResponse(pdu) if pdu.response == REJECTED => refused += 1,
             TargetPdu::NopIn(pdu) if pdu.initiator_task_tag == ping => break,
             other => panic!("{other:?}"),
         }

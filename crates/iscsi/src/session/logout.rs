@@ -10,7 +10,7 @@ use lunette_wire::target::LogoutResponse;
 use lunette_wire::{Cid, InitiatorTaskTag, LunField, StatSn};
 
 use super::fence::Fence;
-use super::requests::Request;
+use super::requests::{Parked, Request};
 use super::task::{Phase, TaskId};
 use super::{CloseReason, Event, Outbox, Session, Share};
 use crate::parameters::SessionType;
@@ -267,7 +267,7 @@ impl<D: Share> Session<D> {
                 }
         });
         for (_, request) in unwanted {
-            self.parked_bytes = self.parked_bytes.saturating_sub(request.held_bytes());
+            self.parked.remove(&request);
         }
     }
 
@@ -296,7 +296,7 @@ impl<D: Share> Session<D> {
         self.management.clear();
         self.early_functions.clear();
         self.window.drain().for_each(drop);
-        self.parked_bytes = 0;
+        self.parked = Parked::default();
         self.recovery.answers.retain(|_| false);
         self.recovery.removed.clear();
         for id in self.tasks.ids(|_| true) {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lunette_wire::initiator::{TaskAttribute, TaskManagementFunction, TaskManagementRequest};
-use lunette_wire::target::{TaskManagementOutcome, TaskManagementResponse};
+use lunette_wire::target::{RejectReason, TaskManagementOutcome, TaskManagementResponse};
 use lunette_wire::{Cid, InitiatorTaskTag};
 
 use super::fence::Holder;
@@ -16,9 +16,9 @@ use super::{Event, Outbox, Session, Share};
 /// Linux' initiator sends none after it asked for an abort (its FastAbort setting), and must not hang for it.
 pub(super) const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The most functions of a session that are open at once; a further one is answered with "function rejected", unless it
-/// is the only one of its connection (4.2.2.1). An initiator has one or two open; each may wait for a store that takes
-/// its time, so their number needs a bound.
+/// The most functions of a session that are open at once, whatever they wait for: their number, a store that takes its time,
+/// a fence. A further one is rejected, unless it is the only immediate one of its connection (4.2.2.1). An initiator has one
+/// or two open.
 pub const MANAGEMENT_MAX: usize = 64;
 
 /// Names a function that the driver carries out.
@@ -38,6 +38,7 @@ pub(super) struct PendingManagement {
     id: ManagementId,
     pub(super) cid: Cid,
     pub(super) initiator_task_tag: InitiatorTaskTag,
+    is_immediate: bool,
     /// Tasks of this session that it aborted and that have not ended.
     waiting_for: Vec<TaskId>,
     /// `None` while the driver works on it.
@@ -101,9 +102,6 @@ impl<D: Share> Session<D> {
         use TaskManagementOutcome as Outcome;
         let request = management.request;
         match request.function {
-            _ if self.has_too_many_functions(management.cid) => {
-                self.pend(management, Vec::new(), Some(Outcome::FunctionRejected), outbox);
-            }
             Function::QueryTask
             | Function::QueryTaskSet
             | Function::ItNexusReset
@@ -161,10 +159,24 @@ impl<D: Share> Session<D> {
         self.settle(outbox);
     }
 
-    fn has_too_many_functions(&self, cid: Cid) -> bool {
-        self.management.len() + self.early_functions.len() >= MANAGEMENT_MAX
-            && (self.management.iter().any(|pending| pending.cid == cid)
-                || self.early_functions.iter().any(|early| early.cid == cid))
+    /// Functions that were taken and have not been answered.
+    #[must_use]
+    pub fn open_functions(&self) -> usize {
+        self.management.len() + self.early_functions.len() + self.parked.functions
+    }
+
+    /// Why a function is not taken. It gets a Reject, which no fence holds back as it would a response (4.2.2.3), so that
+    /// nothing of it is kept; either reason lets it be sent again (11.17.1).
+    pub(super) fn function_refusal(&self, &Management { request, cid }: &Management) -> Option<RejectReason> {
+        if self.open_functions() < MANAGEMENT_MAX {
+            return None;
+        }
+        if !request.immediate {
+            return Some(RejectReason::LongOperationReject);
+        }
+        let has_another = self.management.iter().any(|pending| pending.cid == cid && pending.is_immediate)
+            || self.early_functions.iter().any(|early| early.cid == cid && early.request.immediate);
+        has_another.then_some(RejectReason::ImmediateCommandReject)
     }
 
     /// Commands that have not come before a reset of the target count as received (4.2.3.3, step b), as far as the
@@ -330,6 +342,7 @@ impl<D: Share> Session<D> {
             id,
             cid,
             initiator_task_tag: management.request.initiator_task_tag,
+            is_immediate: management.request.immediate,
             waiting_for,
             answer: outcome.map(FunctionAnswer::from),
             is_found: false,
@@ -338,31 +351,35 @@ impl<D: Share> Session<D> {
         id
     }
 
-    /// Answers every function whose tasks are gone and whose outcome is known.
+    /// Answers every function whose tasks are gone and whose outcome is known, in their order.
     pub(super) fn settle_management(&mut self, outbox: &mut Outbox<D>) {
-        let mut index = 0;
-        while let Some(pending) = self.management.get_mut(index) {
-            let tasks = &self.tasks;
-            pending.waiting_for.retain(|&id| tasks.get(id).is_some());
-            let (Some(answer), true) = (pending.answer, pending.waiting_for.is_empty()) else {
-                index += 1;
-                continue;
-            };
-            let (holder, cid, order) = (Holder::Function(pending.id), pending.cid, pending.order);
-            let fenced = order == Order::Fenced;
-            if order != Order::LastWord && !self.passes_fence((holder, cid), fenced, outbox) {
-                index += 1;
-                continue;
+        let mut functions = std::mem::take(&mut self.management);
+        // One whose response is before the others'.
+        let mut fenced = None;
+        functions.retain_mut(|pending| {
+            if fenced.is_some() {
+                return true;
             }
-            let done = self.management.remove(index);
+            pending.waiting_for.retain(|&id| self.tasks.get(id).is_some());
+            let (Some(answer), true) = (pending.answer, pending.waiting_for.is_empty()) else { return true };
+            let (holder, cid) = (Holder::Function(pending.id), pending.cid);
+            let is_fenced = pending.order == Order::Fenced;
+            if pending.order != Order::LastWord && !self.passes_fence((holder, cid), is_fenced, outbox) {
+                return true;
+            }
             let FunctionAnswer { outcome, additional } = answer;
-            let (response, initiator_task_tag) = (outcome as u8, done.initiator_task_tag);
+            let (response, initiator_task_tag) = (outcome as u8, pending.initiator_task_tag);
             self.send_status(cid, Vec::new(), outbox, |numbers| {
                 TaskManagementResponse { response, additional, initiator_task_tag, numbers }.encode()
             });
-            if fenced {
-                self.fenced_response_sent(holder, cid, outbox);
-            }
+            fenced = (is_fenced && self.fence.is_up()).then_some((holder, cid));
+            false
+        });
+        self.management = functions;
+        if let Some((holder, cid)) = fenced {
+            self.fenced_response_sent(holder, cid, outbox);
+            // What goes before a fence has not been looked at.
+            self.settle_management(outbox);
         }
     }
 }

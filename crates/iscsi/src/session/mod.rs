@@ -50,7 +50,7 @@ use fence::Fence;
 use logout::PendingLogout;
 use management::{Management, PendingManagement};
 use recovery::{Logged, Recovery};
-use requests::Request;
+use requests::{Parked, Request};
 use task::TaskTable;
 
 /// The most immediate commands of a session that are open at once; more are rejected with reason 6, unless they are the
@@ -117,7 +117,7 @@ pub struct Session<D> {
     parameters: SessionParameters,
     settings: SessionSettings,
     window: CommandWindow<(Cid, Request)>,
-    parked_bytes: usize,
+    parked: Parked,
     /// MaxCmdSN has moved and no PDU has told the initiator.
     window_untold: bool,
     connections: Vec<Connection>,
@@ -160,7 +160,7 @@ impl<D: Share> Session<D> {
             parameters,
             settings,
             window: CommandWindow::new(cmd_sn, settings.window_depth),
-            parked_bytes: 0,
+            parked: Parked::default(),
             window_untold: false,
             connections: vec![Connection::new(cid, connection, stat_sn, now)],
             tasks: TaskTable::default(),

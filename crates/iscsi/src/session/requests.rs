@@ -27,9 +27,30 @@ pub(super) enum Request {
     Plugged,
 }
 
+/// What requests hold that wait for an earlier command.
+#[derive(Debug, Default)]
+pub(super) struct Parked {
+    /// Text and ping data.
+    bytes: usize,
+    pub(super) functions: usize,
+}
+
+impl Parked {
+    fn add(&mut self, request: &Request) {
+        self.bytes += request.held_bytes();
+        self.functions += usize::from(matches!(request, Request::Management(_)));
+    }
+
+    pub(super) fn remove(&mut self, request: &Request) {
+        self.bytes = self.bytes.saturating_sub(request.held_bytes());
+        let functions = usize::from(matches!(request, Request::Management(_)));
+        self.functions = self.functions.saturating_sub(functions);
+    }
+}
+
 impl Request {
     /// Bytes that it holds while it waits.
-    pub(super) fn held_bytes(&self) -> usize {
+    fn held_bytes(&self) -> usize {
         match self {
             Self::Nop(_, data) | Self::Text(_, _, data) => data.len(),
             Self::Command(_) | Self::Management(_) | Self::Logout(_) | Self::Plugged => 0,
@@ -163,7 +184,7 @@ impl<D: Share> Session<D> {
             return;
         }
         let no_room =
-            admission == Admission::Early && self.parked_bytes + request.held_bytes() > PARKED_BYTES_MAX;
+            admission == Admission::Early && self.parked.bytes + request.held_bytes() > PARKED_BYTES_MAX;
         let refusal =
             if no_room { Some(RejectReason::LongOperationReject) } else { self.refusal(cid, &request) };
         let Some(reason) = refusal else { return self.order(cid, cmd_sn, request, outbox) };
@@ -175,7 +196,8 @@ impl<D: Share> Session<D> {
         self.closing || self.leaving > 0 && self.connections.iter().any(|of| of.cid == cid && of.leaving)
     }
 
-    /// Why a request is not taken: a discovery session is for text and its end (4.3), and after a logout nothing is.
+    /// Why a request is not taken: a discovery session is for text and its end (4.3), after a logout nothing is, and so many
+    /// functions are all that there may be.
     fn refusal(&self, cid: Cid, request: &Request) -> Option<RejectReason> {
         if matches!(request, Request::Text(..) | Request::Management(_)) && self.is_logging_out(cid) {
             return Some(RejectReason::WaitingForLogout);
@@ -185,7 +207,13 @@ impl<D: Share> Session<D> {
             Request::Nop(..) | Request::Management(_) => false,
             Request::Command(_) | Request::Text(..) | Request::Plugged => true,
         };
-        (self.kind == SessionType::Discovery && !is_taken).then_some(RejectReason::CommandNotSupported)
+        if self.kind == SessionType::Discovery && !is_taken {
+            return Some(RejectReason::CommandNotSupported);
+        }
+        match request {
+            Request::Management(management) => self.function_refusal(management),
+            _ => None,
+        }
     }
 
     /// Judges a request's number and delivers all that is in order now.
@@ -195,14 +223,14 @@ impl<D: Share> Session<D> {
                 debug_assert!(!matches!(request, Request::Command(_)), "judged before it became a task");
             }
             Admission::Early => {
-                self.parked_bytes += request.held_bytes();
+                self.parked.add(&request);
                 self.window.park(cmd_sn, (cid, request));
             }
             Admission::Next => {
                 self.deliver_in_order(cid, request, outbox);
                 self.begin_early_functions(outbox);
                 while let Some((cid, request)) = self.window.next_parked() {
-                    self.parked_bytes = self.parked_bytes.saturating_sub(request.held_bytes());
+                    self.parked.remove(&request);
                     self.deliver_in_order(cid, request, outbox);
                     self.begin_early_functions(outbox);
                 }

@@ -52,8 +52,17 @@ impl Bench {
     }
 
     fn manage(&mut self, function: TaskManagementFunction, cmd_sn: u32, tag: u32) {
+        self.send_function(true, function, cmd_sn, tag);
+    }
+
+    /// As [`Self::manage`], at the turn of its own number.
+    fn manage_in_order(&mut self, function: TaskManagementFunction, cmd_sn: u32, tag: u32) {
+        self.send_function(false, function, cmd_sn, tag);
+    }
+
+    fn send_function(&mut self, immediate: bool, function: TaskManagementFunction, cmd_sn: u32, tag: u32) {
         let request = TaskManagementRequest {
-            immediate: true,
+            immediate,
             function,
             initiator_task_tag: InitiatorTaskTag(tag),
             referenced_task_tag: InitiatorTaskTag::RESERVED,
@@ -124,8 +133,51 @@ fn functions_that_wait_for_a_store_are_bounded() {
     }
     assert!(bench.sent().is_empty(), "all wait for the command");
     bench.manage(TaskManagementFunction::AbortTaskSet, 2, 99);
-    let [TargetPdu::TaskManagementResponse(response)] = bench.sent()[..] else { panic!("one answer") };
-    assert_eq!((response.response, response.initiator_task_tag), (255, InitiatorTaskTag(99)));
+    assert_eq!(reject_reasons(&bench.sent()), [RejectReason::ImmediateCommandReject as u8]);
+}
+
+/// 4.2.2.1: numbers give no more room than that; the number of one that is refused is still to come (7.3).
+#[test]
+fn functions_that_wait_for_their_numbers_are_bounded() {
+    let mut bench = Bench::new(SessionType::Normal);
+    let most = MANAGEMENT_MAX as u32;
+    for cmd_sn in 2..most + 2 {
+        bench.manage_in_order(TaskManagementFunction::AbortTask, cmd_sn, cmd_sn);
+    }
+    assert!(bench.sent().is_empty(), "all wait for number 1");
+    let refused = |bench: &mut Bench| {
+        bench.manage_in_order(TaskManagementFunction::AbortTask, most + 2, most + 2);
+        let reasons = reject_reasons(&bench.sent());
+        assert!(reasons.is_empty() || reasons == [RejectReason::LongOperationReject as u8], "{reasons:?}");
+        !reasons.is_empty()
+    };
+    assert!(refused(&mut bench));
+    // The connection has its immediate one all the same, and no second one while that waits.
+    bench.manage(TaskManagementFunction::AbortTaskSet, 2, 99);
+    assert!(bench.sent().is_empty(), "it waits for number 1, too");
+    bench.manage(TaskManagementFunction::AbortTaskSet, 2, 100);
+    assert_eq!(reject_reasons(&bench.sent()), [RejectReason::ImmediateCommandReject as u8]);
+    assert_eq!(bench.session.open_functions(), MANAGEMENT_MAX + 1);
+    bench.request(&Bench::nop(1, 0), &[]);
+    let answered = |pdu: &TargetPdu| matches!(pdu, TargetPdu::TaskManagementResponse(_));
+    assert_eq!(bench.sent().iter().filter(|pdu| answered(pdu)).count(), MANAGEMENT_MAX);
+    assert_eq!(bench.session.open_functions(), 1, "the driver works on it");
+    assert!(!refused(&mut bench));
+    assert_eq!(bench.session.window.exp_cmd_sn(), CmdSn(most + 3));
+}
+
+#[test]
+fn functions_that_go_with_their_connection_give_their_room_back() {
+    let mut bench = Bench::new(SessionType::Normal);
+    let other = Cid(1);
+    bench.session.parameters.max_connections = 2;
+    bench.session.join(bench.now, other, ConnectionParameters::default(), StatSn(1));
+    for cmd_sn in 2..MANAGEMENT_MAX as u32 + 2 {
+        bench.manage_in_order(TaskManagementFunction::AbortTask, cmd_sn, cmd_sn);
+    }
+    assert_eq!(bench.session.open_functions(), MANAGEMENT_MAX);
+    bench.session.reinstate(CID, StatSn(1), &mut bench.outbox);
+    assert_eq!(bench.session.open_functions(), 0);
 }
 
 #[test]

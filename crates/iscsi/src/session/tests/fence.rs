@@ -43,6 +43,51 @@ fn stands_for_s(pair: &mut Pair, cid: Cid, acknowledged_at: &[u32]) -> Option<u3
     })
 }
 
+/// 4.2.2.1: behind a fence, too, a session has so many functions and no more. Those that it has are answered in their order.
+#[test]
+fn functions_behind_a_fence_are_bounded() {
+    const TOO_MANY: u8 = RejectReason::ImmediateCommandReject as u8;
+    let mut pair = Pair::new(TaskReporting::Rfc3720, 1);
+    let before = pair.command(OTHER, false);
+    pair.complete(before, false);
+    assert_eq!(pair.responses(), [(1, 1)]);
+    pair.manage(TaskManagementFunction::AbortTaskSet, u32::MAX);
+    pair.carry_out();
+    assert_eq!(pair.sent(), [], "the answer on the other connection is not acknowledged");
+    let ask = |pair: &mut Pair, cid: Cid, tag: u32| {
+        let request = TaskManagementRequest {
+            immediate: true,
+            function: TaskManagementFunction::AbortTask,
+            initiator_task_tag: InitiatorTaskTag(tag),
+            referenced_task_tag: InitiatorTaskTag(77),
+            lun: LunField::default(),
+            cmd_sn: CmdSn(2),
+            exp_stat_sn: StatSn(1),
+            ref_cmd_sn: CmdSn(0),
+            exp_data_sn: lunette_wire::DataSn(0),
+        };
+        let bench = &mut pair.bench;
+        bench.session.request(bench.now, cid, &request.encode(), &[], &mut bench.outbox);
+        reject_reasons(&pair.sent().into_iter().map(|(_, pdu)| pdu).collect::<Vec<_>>())
+    };
+    let most = MANAGEMENT_MAX as u32;
+    for tag in 1..most {
+        assert_eq!(ask(&mut pair, CID, tag), [], "function {tag}");
+    }
+    for _ in 0..1000 {
+        assert_eq!(ask(&mut pair, CID, 5000), [TOO_MANY]);
+    }
+    assert_eq!(ask(&mut pair, OTHER, most), [], "the only one of its connection");
+    assert_eq!(ask(&mut pair, OTHER, 5000), [TOO_MANY]);
+    assert_eq!(pair.bench.session.open_functions(), MANAGEMENT_MAX + 1);
+    pair.acknowledge(OTHER, LunField::default());
+    assert_eq!(pair.responses(), [(0, 0x102)], "the fenced one");
+    pair.acknowledge(CID, LunField::default());
+    let expected: Vec<_> = (1..most).map(|tag| (0, tag)).chain([(1, most)]).collect();
+    assert_eq!(pair.responses(), expected);
+    assert_eq!(pair.bench.session.open_functions(), 0);
+}
+
 /// Signs of life are not what the fence waits for.
 #[test]
 fn a_fence_does_not_wait_for_ever_for_an_acknowledgement() {
