@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use lunette_wire::{Bhs, Cid, InitiatorTaskTag, LunField, StatSn, TargetTransferTag};
+use lunette_wire::{Bhs, Cid, InitiatorTaskTag, LunField, Opcode, StatSn, TargetTransferTag};
 
 use super::declaration::{DeclarationDue, Declared};
 use super::recovery::{Resends, StatusLog};
@@ -72,6 +72,17 @@ pub(super) const fn exp_stat_sn(bhs: &Bhs) -> StatSn {
     StatSn(u32::from_be_bytes([bhs[28], bhs[29], bhs[30], bhs[31]]))
 }
 
+/// The connection whose statuses a PDU on `cid` acknowledges: of a Logout Request the one that it closes (11.14.4).
+pub(super) fn acknowledged_connection(cid: Cid, bhs: &Bhs) -> Cid {
+    const CLOSE_SESSION: u8 = 0;
+    let is_logout = Opcode::from_byte(bhs[0]) == Some(Opcode::LogoutRequest);
+    if is_logout && bhs[1] & 0x7f != CLOSE_SESSION {
+        Cid(u16::from_be_bytes([bhs[20], bhs[21]]))
+    } else {
+        cid
+    }
+}
+
 impl Connection {
     pub(super) fn new(cid: Cid, parameters: ConnectionParameters, stat_sn: StatSn, now: Duration) -> Self {
         Self {
@@ -99,7 +110,7 @@ impl Connection {
         }
     }
 
-    /// Notes that it is alive, and what a PDU on it acknowledges.
+    /// Notes that it is alive, and what a PDU on it acknowledges that is no Logout Request.
     pub(super) fn hear(&mut self, now: Duration, bhs: &Bhs) {
         self.heard_at = now;
         self.acknowledge(exp_stat_sn(bhs));

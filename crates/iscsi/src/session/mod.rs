@@ -45,7 +45,7 @@ pub use window::{Admission, CommandWindow};
 use crate::parameters::{
     ConnectionParameters, DEFAULT_MAX_RECV_DATA_SEGMENT_LENGTH, SessionParameters, SessionType,
 };
-use connection::{Connection, exp_stat_sn};
+use connection::{Connection, acknowledged_connection, exp_stat_sn};
 use fence::Fence;
 use logout::PendingLogout;
 use management::{Management, PendingManagement};
@@ -331,14 +331,17 @@ impl<D: Share> Session<D> {
 
     /// Notes that a connection is alive, and what a PDU on it acknowledges; `None` when nothing more is taken from it.
     fn heard(&mut self, now: Duration, cid: Cid, bhs: &Bhs, outbox: &mut Outbox<D>) -> Option<()> {
-        let recovers = self.recovers();
+        let of = acknowledged_connection(cid, bhs);
         let connection = self.connection_mut(cid).filter(|connection| !connection.closing)?;
         let has_declared = connection.declared.is_some();
-        if recovers {
-            connection.heard_at = now;
-            self.acknowledge(cid, bhs, exp_stat_sn(bhs));
-        } else {
-            connection.hear(now, bhs);
+        connection.heard_at = now;
+        if of == cid {
+            connection.acknowledge(exp_stat_sn(bhs));
+        } else if let Some(other) = self.connection_mut(of) {
+            other.acknowledge(exp_stat_sn(bhs));
+        }
+        if self.recovers() {
+            self.release_acknowledged(of);
         }
         if has_declared {
             self.settle_declared(cid, outbox);

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use lunette_wire::{Bhs, Cid, LunField, Opcode, StatSn};
+use lunette_wire::{Cid, LunField};
 
 use super::super::logout::ASYNC_CONNECTION_DROP;
 use super::super::task::{Allegiance, Phase, RemovalId};
@@ -28,21 +28,6 @@ impl<D: Share> Session<D> {
         let seconds =
             self.parameters.default_time2wait_s as u64 + self.parameters.default_time2retain_s as u64;
         Duration::from_secs(seconds)
-    }
-
-    /// Notes what a PDU acknowledges. A Logout Request carries the number of the connection that it closes (11.14.4).
-    pub(in super::super) fn acknowledge(&mut self, cid: Cid, bhs: &Bhs, exp_stat_sn: StatSn) {
-        const CLOSE_SESSION: u8 = 0;
-        let is_logout = Opcode::from_byte(bhs[0]) == Some(Opcode::LogoutRequest);
-        let of = if is_logout && bhs[1] & 0x7f != CLOSE_SESSION {
-            Cid(u16::from_be_bytes([bhs[20], bhs[21]]))
-        } else {
-            cid
-        };
-        if let Some(connection) = self.connection_mut(of) {
-            connection.acknowledge(exp_stat_sn);
-        }
-        self.release_acknowledged(of);
     }
 
     /// True when no connection is left that carries anything, and the session waits for one.
