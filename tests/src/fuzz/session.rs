@@ -24,6 +24,8 @@ const CIDS: u8 = 4;
 const WINDOW_DEPTH: u16 = 8;
 /// The shortest data segment that anybody declares (RFC 7143, 13.12), and the initiator at its logins.
 const SEGMENT_MIN: u32 = 512;
+/// Type of a SNACK (11.16.1).
+const DATA_OR_R2T: u8 = 0;
 /// More than any timer of a session.
 const LONG: Duration = Duration::from_secs(3600);
 
@@ -37,11 +39,25 @@ struct Driver {
     ids: Vec<TaskId>,
     /// Connections on which something may be sent.
     open: BTreeSet<u16>,
-    /// Their text negotiations, and the longest data segment that the initiator has said to take on each.
-    texts: BTreeMap<u16, (TextNegotiation, usize)>,
+    texts: BTreeMap<u16, Texts>,
     /// The connection that the input is at.
     cid: Cid,
     ended: bool,
+}
+
+/// What was said on a connection.
+struct Texts {
+    negotiation: TextNegotiation,
+    /// The longest data segment that the initiator takes, in bytes: now, and at any time before.
+    takes: usize,
+    took: usize,
+}
+
+impl Default for Texts {
+    fn default() -> Self {
+        let takes = SEGMENT_MIN as usize;
+        Self { negotiation: TextNegotiation::default(), takes, took: takes }
+    }
 }
 
 /// Where a task's id stands in [`Driver::ids`].
@@ -166,6 +182,11 @@ impl Driver {
                 let text = format!("MaxRecvDataSegmentLength={}\0", u32::from(input.byte()) << 5);
                 self.session.request(self.now, cid, bhs, text.as_bytes(), &mut self.outbox);
             }
+            // Data comes again as it was (11.16); what is longer than is taken by now is for R-Data to ask (11.16.3).
+            Ok(InitiatorPdu::SnackRequest(pdu)) if pdu.kind == DATA_OR_R2T => {
+                self.session.request(self.now, cid, bhs, &[], &mut self.outbox);
+                self.look_at_pdus(true);
+            }
             _ => self.session.request(self.now, cid, bhs, input.bytes(length as usize), &mut self.outbox),
         }
     }
@@ -201,18 +222,26 @@ impl Driver {
         assert!(functions <= MANAGEMENT_MAX + usize::from(CIDS), "{functions} open functions");
     }
 
-    fn look_once(&mut self) {
+    /// Takes what is to be sent. Where it is sent `as_before`, it may be as long as the initiator ever took.
+    fn look_at_pdus(&mut self, as_before: bool) {
         for pdu in self.outbox.pdus.drain(..) {
             let carried = match pdu.payload {
                 Payload::None => 0,
                 Payload::Bytes(bytes) => bytes.len(),
                 Payload::Buffer { length, .. } => length as usize,
             };
-            let taken = self.texts.get(&pdu.cid.0).map_or(SEGMENT_MIN as usize, |(_, longest)| *longest);
+            let taken = self
+                .texts
+                .get(&pdu.cid.0)
+                .map_or(SEGMENT_MIN as usize, |texts| if as_before { texts.took } else { texts.takes });
             assert!(carried <= taken, "a PDU longer than the initiator takes");
             assert!(self.open.contains(&pdu.cid.0), "a PDU for a connection that has gone");
             assert_eq!(carried, u32::from_be_bytes([0, pdu.bhs[5], pdu.bhs[6], pdu.bhs[7]]) as usize);
         }
+    }
+
+    fn look_once(&mut self) {
+        self.look_at_pdus(false);
         for event in std::mem::take(&mut self.outbox.events) {
             match event {
                 Event::Execute(id) => {
@@ -250,8 +279,6 @@ impl Driver {
 
     fn answer_text(&mut self, pending: &PendingText) {
         let (cid, tag) = (pending.cid, pending.request.initiator_task_tag);
-        let (negotiation, longest) =
-            self.texts.entry(cid.0).or_insert_with(|| (TextNegotiation::default(), SEGMENT_MIN as usize));
         let facts = TextFacts {
             session_type: self.kind,
             target: Some("iqn.x"),
@@ -259,7 +286,8 @@ impl Driver {
             max_send_data_segment_length: self.session.max_send_data_segment_length(cid),
             declares: self.session.owed_declaration(cid),
         };
-        match negotiation.step(&pending.request, &pending.text, &facts) {
+        let texts = self.texts.entry(cid.0).or_default();
+        match texts.negotiation.step(&pending.request, &pending.text, &facts) {
             TextStep::Reply {
                 is_final,
                 is_continued,
@@ -271,8 +299,11 @@ impl Driver {
                 let flags = (is_final, is_continued, target_transfer_tag);
                 self.session.send_text(cid, tag, flags, text, &mut self.outbox);
                 if let Some(length) = max_send_data_segment_length {
-                    // What was made before goes out, and may be sent again, as it is.
-                    *longest = (*longest).max(length as usize);
+                    // What was made before goes out as it is.
+                    self.look_at_pdus(false);
+                    let texts = self.texts.entry(cid.0).or_default();
+                    texts.takes = length as usize;
+                    texts.took = texts.took.max(texts.takes);
                     self.session.set_max_send_data_segment_length(cid, length);
                 }
                 if let Some(bytes) = declared {

@@ -183,12 +183,15 @@ impl<D: Share> Session<D> {
         let (acknowledged, kept) = (connection.acknowledged(), connection.log.first());
         let run = run(pdu, acknowledged.0, connection.peek_stat_sn().0)?;
         let forgotten = kept.since(acknowledged);
-        if run.start < forgotten && !run.is_empty() {
+        // Text and the data of pings have no buffer that they could share.
+        let sizes =
+            || run.clone().filter_map(|at| connection.log.get(acknowledged.plus(at))).map(Logged::bytes);
+        // What is longer than the initiator takes by now cannot be sent any more (13.12).
+        let segment_max = connection.parameters.max_send_data_segment_length as usize;
+        if run.start < forgotten && !run.is_empty() || sizes().any(|bytes| bytes > segment_max) {
             return Err(Refusal::new(RejectReason::SnackReject));
         }
-        // Text and the data of pings have no buffer that they could share.
-        let kept = (run.clone()).filter_map(|at| connection.log.get(acknowledged.plus(at)));
-        let bytes: usize = kept.map(Logged::bytes).sum();
+        let bytes: usize = sizes().sum();
         let count = run.end - run.start + (bytes / COPIED_BYTES_PER_PDU) as u32;
         self.take_resends(now, cid, count)?;
         run.for_each(|at| self.resend_status(cid, acknowledged.plus(at), outbox));
@@ -211,15 +214,16 @@ impl<D: Share> Session<D> {
         }
     }
 
-    /// The PDU that had the status; a SCSI Response stands in for a Data-In whose data is gone.
-    pub(super) fn resend_answer_status(&mut self, id: AnswerId, outbox: &mut Outbox<D>) {
+    /// The PDU that had the status; a SCSI Response stands in for a Data-In whose data is gone, or that is longer than the
+    /// initiator takes by now (13.12): its data is for R-Data to ask (11.16.3).
+    fn resend_answer_status(&mut self, id: AnswerId, outbox: &mut Outbox<D>) {
         let Some(answer) = self.recovery.answers.get(id) else { return };
-        match &answer.data {
-            Some(data) if answer.is_collapsed() => {
-                let last = data.cut.after(data.from, data.cut.count(data.from) - 1);
-                self.send_data(id, last, 1, outbox);
-            }
-            _ => self.send_response(id, outbox),
+        let data = answer.data.as_ref().filter(|_| answer.is_collapsed());
+        let last = data.map(|data| (data.cut, data.cut.after(data.from, data.cut.count(data.from) - 1)));
+        let segment_max = answer.allegiance.cid().map_or(0, |cid| self.max_send_data_segment_length(cid));
+        match last.filter(|(cut, last)| cut.segment(*last).length <= segment_max) {
+            Some((_, last)) => self.send_data(id, last, 1, outbox),
+            None => self.send_response(id, outbox),
         }
     }
 

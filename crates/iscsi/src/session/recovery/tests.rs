@@ -4,9 +4,9 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use lunette_wire::initiator::{ScsiCommand, ScsiDataOut, SnackRequest};
+use lunette_wire::initiator::{NopOut, ScsiCommand, ScsiDataOut, SnackRequest};
 use lunette_wire::target::{ReadyToTransfer, RejectReason, ScsiResponse};
-use lunette_wire::{Cid, CmdSn, InitiatorTaskTag, StatSn, TargetPdu, TargetTransferTag};
+use lunette_wire::{Cid, CmdSn, DataSn, InitiatorTaskTag, StatSn, TargetPdu, TargetTransferTag};
 
 use super::super::{CloseReason, Completion, Event, Outbox, Session, SessionSettings, TaskId, Transfer};
 use crate::parameters::{ConnectionParameters, SessionParameters, SessionType};
@@ -125,6 +125,53 @@ fn data_that_is_kept_is_bounded() {
     let [TargetPdu::ScsiResponse(ScsiResponse { status: GOOD, .. })] = bench.sent()[..] else {
         panic!("one response")
     };
+}
+
+/// 13.12: a Status SNACK brings nothing that is longer than the initiator takes by now; the data is for R-Data to ask (11.16.3).
+#[test]
+fn statuses_that_are_sent_again_fit_a_shorter_segment() {
+    let mut bench = Bench::new(1 << 20);
+    bench.read(5000);
+    bench.read(8192 + 100);
+    let ping = |length: usize| {
+        let initiator_task_tag = InitiatorTaskTag(99);
+        let pdu = NopOut { immediate: true, initiator_task_tag, exp_stat_sn: StatSn(1), ..NopOut::default() };
+        (pdu.encode(length), vec![0; length])
+    };
+    for (bhs, data) in [ping(600), ping(512)] {
+        bench.session.request(bench.now, CID, &bhs, &data, &mut bench.outbox);
+    }
+    assert_eq!(bench.sent().len(), 5);
+    bench.session.set_max_send_data_segment_length(CID, 512);
+    let mut again = |stat_sn: u32| {
+        bench.snack(1, InitiatorTaskTag::RESERVED, (stat_sn, 1));
+        let lengths: Vec<u32> = (bench.outbox.pdus.iter())
+            .map(|pdu| u32::from_be_bytes([0, pdu.bhs[5], pdu.bhs[6], pdu.bhs[7]]))
+            .collect();
+        let [pdu] = bench.sent()[..] else { panic!("one PDU") };
+        (pdu, lengths[0])
+    };
+    let (TargetPdu::ScsiResponse(response), 0) = again(1) else { panic!("a response without data") };
+    assert_eq!((response.numbers.stat_sn, response.exp_data_sn), (StatSn(1), DataSn(1)));
+    // What is short enough comes as it was, and of the rest there is nothing that could.
+    assert!(matches!(again(2), (TargetPdu::ScsiDataIn(_), 100)));
+    let (TargetPdu::Reject(reject), _) = again(3) else { panic!("a Reject") };
+    assert_eq!(reject.reason, RejectReason::SnackReject as u8);
+    assert!(matches!(again(4), (TargetPdu::NopIn(_), 512)));
+    // R-Data has the data cut anew, and a response behind it.
+    let (kind, snack_tag) = (3, TargetTransferTag(5));
+    let initiator_task_tag = InitiatorTaskTag(1);
+    let pdu = SnackRequest {
+        kind,
+        initiator_task_tag,
+        target_transfer_tag: snack_tag,
+        exp_stat_sn: StatSn(1),
+        ..SnackRequest::default()
+    };
+    bench.session.request(bench.now, CID, &pdu.encode(), &[], &mut bench.outbox);
+    let sent = bench.sent();
+    assert_eq!(sent.len(), 5000_usize.div_ceil(512) + 1);
+    assert!(matches!(sent.last(), Some(TargetPdu::ScsiResponse(response)) if response.snack_tag == 5));
 }
 
 /// Responses that nobody acknowledges are bounded, too: a ping asks for it, then the oldest are forgotten.
