@@ -3,7 +3,7 @@
 use std::fmt;
 
 use lunette_initiator::{ConnectionInfo, Session, SessionParameters};
-use lunette_workload::{Arrivals, Pace};
+use lunette_workload::{Arrivals, Pace, Percent};
 use serde::{Deserialize, Serialize};
 
 use crate::bench::recorder::{Recorder, Step};
@@ -67,6 +67,9 @@ pub struct WorkloadFacts {
     time_s: Option<f64>,
     count: Option<u64>,
     verified: bool,
+    /// What is written: `incompressible`, data that never comes a second time; `verifiable`, which is as random, and in which each 512
+    /// bytes name their place. None where nothing is written.
+    content: Option<&'static str>,
 }
 
 /// What was agreed with the target (RFC 7143, chapter 13). Lengths are in bytes.
@@ -421,6 +424,19 @@ impl Measured {
     }
 }
 
+/// What kind of data a plan writes.
+fn content(plan: &Plan) -> Option<&'static str> {
+    let writes = match &plan.work {
+        Work::Workload { workload, .. } => workload.read != Percent::ALL,
+        Work::Trace { trace, .. } => trace.writes(),
+    };
+    match (plan.verify, writes) {
+        (true, _) => Some("verifiable"),
+        (false, true) => Some("incompressible"),
+        (false, false) => None,
+    }
+}
+
 impl BenchResult {
     /// Puts together what is told; `profile` is the workload's name, if it has one.
     #[must_use]
@@ -448,6 +464,7 @@ impl BenchResult {
             time_s,
             count,
             verified: plan.verify,
+            content: content(plan),
         };
         Self {
             form: 2,

@@ -1,5 +1,6 @@
 //! Measurements of volumes in this process: everything is counted, what is read is verified, and what goes wrong is told.
 
+use std::collections::HashSet;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
@@ -11,7 +12,7 @@ use std::time::Duration;
 use lunette_block::fault::{Effect, Errno, Faults, Rule, When};
 use lunette_block::{EngineKind, IdentityOverride, OperationKind, StoreSpec, Volume, VolumeSpec};
 use lunette_lab::{Carried, Disk, Ending, Monitor, Phase, Plan, Until, Work, bench};
-use lunette_workload::{Arrivals, Pace, Percent, Range, Spread, TraceReader, Workload};
+use lunette_workload::{Arrivals, Pace, Percent, Range, Spread, TraceReader, Workload, content};
 
 const SIZE_BYTES: u64 = 4 << 20;
 
@@ -96,6 +97,28 @@ fn what_is_written_is_found_however_it_is_mixed() {
         let carried = run(&plan);
         assert_eq!((carried.ending, carried.measured.operations), (Ending::Complete, 3000), "{spread}");
     }
+}
+
+#[test]
+fn what_is_written_is_nowhere_else() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("image");
+    let mut before = vec![0; SIZE_BYTES as usize];
+    content::fill(1, 0, 1, &mut before);
+    std::fs::write(&path, &before).expect("written");
+    let volume = opened(&spec(StoreSpec::File { path: path.clone(), create_bytes: None }));
+    // Each buffer has been read into, or written from, many times.
+    let plan = Plan { workers: 2, until: Until::Count(2000), ..plan(volume) };
+    assert_eq!(run(&plan).ending, Ending::Complete);
+    let after = std::fs::read(&path).expect("the image");
+    let blocks = || after.chunks_exact(512).zip(before.chunks_exact(512));
+    let written: HashSet<_> =
+        blocks().filter(|(after, before)| after != before).map(|(after, _)| after).collect();
+    assert!(written.len() > 2000 && !written.contains(&[0; 512][..]), "{}", written.len());
+    let all: HashSet<_> = blocks().map(|(after, _)| after).chain(before.chunks_exact(512)).collect();
+    assert_eq!(all.len(), before.len() / 512 + written.len(), "none was there before");
+    let count = blocks().filter(|(after, before)| after != before).count();
+    assert_eq!(count, written.len(), "none is there twice");
 }
 
 /// Overwrites a file until told to stop.

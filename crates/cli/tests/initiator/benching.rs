@@ -1,11 +1,13 @@
 //! `lunette bench`: what it tells, what it refuses, and how it ends.
 
+use std::collections::HashSet;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use lunette_workload::content;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -77,6 +79,41 @@ fn a_file_is_measured_and_the_result_kept() {
     let result: Value = serde_json::from_slice(&fs::read(&output).expect("a file")).expect("JSON");
     assert_eq!((&result["measured"]["operations"], &result["negotiated"]), (&100.into(), &Value::Null));
     assert_eq!(fs::read(&image).expect("the image"), vec![1; 1 << 20], "it was only read");
+}
+
+#[test]
+fn what_is_written_is_another_one_in_each_block() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let images = ["served", "local"].map(|name| directory.path().join(name));
+    let mut before = vec![0; 1 << 20];
+    content::fill(1, 0, 1, &mut before);
+    images.iter().for_each(|image| fs::write(image, &before).expect("written"));
+    let served = Served::start(&[&format!("{},write=back", path(&images[0]))], &[]);
+    for (disk, image) in [served.url(0), path(&images[1]).to_owned()].iter().zip(&images) {
+        let load = ["--read", "50", "--random", "0", "--count", "600", "--warm-up", "0", "--json"];
+        let told = good(&[&["bench", disk, "--write-destroys-data"][..], &load].concat()).json();
+        assert_eq!(told["workload"]["content"], "incompressible");
+        let after = fs::read(image).expect("the image");
+        let written: Vec<_> = after
+            .chunks_exact(512)
+            .zip(before.chunks_exact(512))
+            .filter_map(|(after, before)| (after != before).then_some(after))
+            .collect();
+        assert!(written.len() > 1000, "{disk}: {}", written.len());
+        let words: HashSet<_> = written.iter().flat_map(|block| block.chunks_exact(8)).collect();
+        assert_eq!(words.len(), written.len() * 64, "{disk}: the same is written twice");
+        let old: HashSet<_> = before.chunks_exact(512).collect();
+        assert!(
+            written.iter().all(|block| !old.contains(block)),
+            "{disk}: what was read is written elsewhere"
+        );
+    }
+    let content_of = |more: &[&str]| {
+        let bench = ["bench", path(&images[1]), "--count", "20", "--warm-up", "0", "--json"];
+        good(&[&bench[..], more].concat()).json()["workload"]["content"].clone()
+    };
+    assert_eq!(content_of(&[]), Value::Null, "nothing is written");
+    assert_eq!(content_of(&["--verify", "--write-destroys-data"]), "verifiable");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lunette_workload::model::Settings;
-use lunette_workload::{Kind, Ledger, Operation, content};
+use lunette_workload::{Kind, Ledger, Noise, Operation, content};
 
 use super::monitor::{Monitor, Phase};
 use super::plan::{Plan, Until};
@@ -61,6 +61,8 @@ pub(crate) struct Worker<'a, E: Endpoint> {
     plan: &'a Plan,
     monitor: &'a Monitor,
     content_seed: u64,
+    /// What is written where nothing is verified.
+    noise: Noise,
     source: Source,
     /// The source begins operations at times of its own.
     is_open: bool,
@@ -135,6 +137,7 @@ impl<'a, E: Endpoint> Worker<'a, E> {
             plan,
             monitor: shared.monitor,
             content_seed: shared.content_seed,
+            noise: Noise::new(shared.content_seed, number),
         })
     }
 
@@ -263,11 +266,15 @@ impl<'a, E: Endpoint> Worker<'a, E> {
 
     fn submit(&mut self, slot: u32, operation: Operation, intended: Duration) -> Result<(), LabError> {
         let mut buffer = self.endpoint.buffer(operation.length_bytes)?;
-        if let Some(ledger) = self.ledger.as_ref().filter(|_| operation.kind == Kind::Write) {
-            let grains = buffer.chunks_exact_mut(ledger.grain_bytes());
-            for (grain, (offset_bytes, generation)) in grains.zip(ledger.generations(&operation)) {
-                content::fill(self.content_seed, offset_bytes, generation, grain);
+        match &self.ledger {
+            _ if operation.kind == Kind::Read => {}
+            Some(ledger) => {
+                let grains = buffer.chunks_exact_mut(ledger.grain_bytes());
+                for (grain, (offset_bytes, generation)) in grains.zip(ledger.generations(&operation)) {
+                    content::fill(self.content_seed, offset_bytes, generation, grain);
+                }
             }
+            None => self.noise.fill(&mut buffer),
         }
         self.of_warm_up += usize::from(self.is_of_warm_up(intended));
         self.slots[slot as usize] = Some(Slot { operation, intended, queued: None, again: 0 });

@@ -86,7 +86,7 @@ pub(crate) trait Endpoint {
     /// Since the endpoint's start.
     fn now(&self) -> Duration;
 
-    /// A buffer of this length, whose content is left to chance.
+    /// A buffer of this length. Its content is left to chance, and may have been read from the disk: who writes fills it.
     ///
     /// # Errors
     /// There is no memory.

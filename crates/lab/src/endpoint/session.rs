@@ -240,7 +240,7 @@ impl Endpoint for Session {
 
     fn buffer(&mut self, length_bytes: u32) -> Result<Vec<u8>, LabError> {
         let mut buffer = self.spare.pop().unwrap_or_default();
-        buffer.resize(length_bytes as usize, 0x5a);
+        buffer.resize(length_bytes as usize, 0);
         Ok(buffer)
     }
 

@@ -647,7 +647,7 @@ pub(crate) fn run_once(place: Place<'_>, probe: &Probe, duty: Duty) -> Result<Ru
     match probe {
         Probe::Files(files) => return files::run(place, files, duty),
         Probe::Login(login) => return login::run(place, login, duty.seed),
-        Probe::Transfer(transfer) => return transfer::run(place, transfer),
+        Probe::Transfer(transfer) => return transfer::run(place, transfer, duty.seed),
         _ => {}
     }
     let mut beside = None;
@@ -672,7 +672,7 @@ pub(crate) fn run_once(place: Place<'_>, probe: &Probe, duty: Duty) -> Result<Ru
         (Probe::Shared(shared), _) => shared::run(place, shared, duty, &monitor),
         (Probe::Virtual(probe), _) => virtualized::run(place, probe, duty),
         (Probe::Login(login), _) => login::run(place, login, duty.seed),
-        (Probe::Transfer(transfer), _) => transfer::run(place, transfer),
+        (Probe::Transfer(transfer), _) => transfer::run(place, transfer, duty.seed),
         (Probe::Files(files), _) => files::run(place, files, duty),
     })?;
     // What a run has looked at itself is in it already: a disk, while it was measured alone.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lunette_block::{StoreSpec, Volume, VolumeSpec};
-use lunette_workload::{Kind, Operation, Percent, Sizes, Spread, Workload};
+use lunette_workload::{Kind, Noise, Operation, Percent, Sizes, Spread, Workload};
 
 use super::disk::DiskProbe;
 use super::model::{self, Driven};
@@ -66,7 +66,7 @@ fn most(length_bytes: u64, is_over_a_link: bool) -> u64 {
 }
 
 /// Runs it, on the local disk or over the link; the caches of this machine are cold.
-pub(super) fn run(place: Place<'_>, probe: &TransferProbe) -> Result<Run, LabError> {
+pub(super) fn run(place: Place<'_>, probe: &TransferProbe, seed: u64) -> Result<Run, LabError> {
     let most = most(probe.length_bytes, place.over.is_some());
     let image = Image::make(place.scratch, probe.length_bytes * most)?;
     let observer = Observer::at(place);
@@ -87,7 +87,7 @@ pub(super) fn run(place: Place<'_>, probe: &TransferProbe) -> Result<Run, LabErr
         let (told, agreed) = site.near(|| {
             let session = Session::open(&disk)?;
             let agreed = session.negotiated();
-            Ok::<_, LabError>((carry(session, probe, pieces, (most, ENOUGH), observer)?, agreed))
+            Ok::<_, LabError>((carry(session, (probe, pieces), (most, ENOUGH), seed, observer)?, agreed))
         })??;
         if let Some(agreed) = &agreed {
             // All of it has been answered.
@@ -104,7 +104,7 @@ pub(super) fn run(place: Place<'_>, probe: &TransferProbe) -> Result<Run, LabErr
         let volume = Volume::open(&spec).map_err(|error| LabError::NotReady(error.to_string()))?;
         cached = image.cool()?;
         let opened = Local::open(&Arc::clone(&volume));
-        let told = opened.and_then(|local| carry(local, probe, pieces, (most, ENOUGH), observer));
+        let told = opened.and_then(|local| carry(local, (probe, pieces), (most, ENOUGH), seed, observer));
         // Everything was flushed.
         let _ = volume.close();
         told?
@@ -122,16 +122,17 @@ pub(super) fn run(place: Place<'_>, probe: &TransferProbe) -> Result<Run, LabErr
 /// bytes per second, and what was seen meanwhile.
 fn carry<E: Endpoint>(
     mut endpoint: E,
-    probe: &TransferProbe,
-    pieces: Pieces,
+    (probe, pieces): (&TransferProbe, Pieces),
     (most, enough): (u64, Duration),
+    seed: u64,
     observer: Observer<'_>,
 ) -> Result<(f64, Seen), LabError> {
+    let mut noise = Noise::new(seed, 0);
     let work = || -> Result<f64, LabError> {
         let began = Instant::now();
         let mut parts = 0;
         while parts == 0 || (parts < most && began.elapsed() < enough) {
-            part(&mut endpoint, probe, pieces, parts * probe.length_bytes)?;
+            part(&mut endpoint, (probe, pieces), parts * probe.length_bytes, &mut noise)?;
             parts += 1;
         }
         let bytes = parts * probe.length_bytes;
@@ -146,9 +147,9 @@ fn carry<E: Endpoint>(
 /// One part in order, with a few requests under way; then a flush after writes.
 fn part<E: Endpoint>(
     endpoint: &mut E,
-    probe: &TransferProbe,
-    pieces: Pieces,
+    (probe, pieces): (&TransferProbe, Pieces),
     offset_bytes: u64,
+    noise: &mut Noise,
 ) -> Result<(), LabError> {
     let mut next = offset_bytes;
     let end_bytes = offset_bytes + probe.length_bytes;
@@ -160,7 +161,10 @@ fn part<E: Endpoint>(
             if operation.is_none() && next < end_bytes {
                 let length = (end_bytes - next).min(pieces.size_bytes.into());
                 let begun = Operation { kind: probe.kind, offset_bytes: next, length_bytes: length as u32 };
-                let buffer = endpoint.buffer(begun.length_bytes)?;
+                let mut buffer = endpoint.buffer(begun.length_bytes)?;
+                if probe.kind == Kind::Write {
+                    noise.fill(&mut buffer);
+                }
                 endpoint.submit(slot, &begun, buffer);
                 *operation = Some((begun, 0));
                 next += length;
@@ -197,6 +201,8 @@ fn part<E: Endpoint>(
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
 
     #[test]
@@ -219,7 +225,13 @@ mod tests {
         let of = |kind, most, enough| {
             let local = Local::open(&Arc::clone(&volume)).expect("an endpoint");
             let pieces = Pieces { size_bytes: 96 << 10, depth: 3 };
-            carry(local, &TransferProbe { kind, length_bytes: 1 << 20 }, pieces, (most, enough), observer)
+            carry(
+                local,
+                (&TransferProbe { kind, length_bytes: 1 << 20 }, pieces),
+                (most, enough),
+                1,
+                observer,
+            )
         };
         // There is no fourth one to be read.
         assert!(of(Kind::Read, 4, Duration::MAX).is_err() && of(Kind::Read, 4, Duration::ZERO).is_ok());
@@ -230,6 +242,8 @@ mod tests {
         let data = std::fs::read(&path).expect("a file");
         let written = data.chunks(1 << 20).map(|part| part.iter().any(|byte| *byte != 7));
         assert_eq!(written.collect::<Vec<_>>(), [true, true, false]);
+        let blocks: HashSet<&[u8]> = data[..2 << 20].chunks_exact(512).collect();
+        assert_eq!(blocks.len(), (2 << 20) / 512, "each is another one");
         volume.close().expect("nothing is under way");
     }
 }
