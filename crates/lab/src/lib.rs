@@ -23,6 +23,7 @@ pub use advise::{MeasuredPath, Outcome, Trial, line_path, measure_path, tcp_wind
 pub use bench::monitor::{Monitor, Phase};
 pub use bench::plan::{DEPTH_MAX, Disk, Plan, Until, WORKERS_MAX, Work};
 pub use bench::{Carried, bench};
+pub use endpoint::WriteMode;
 pub use error::LabError;
 pub use host::Host;
 pub use latency::Latency;

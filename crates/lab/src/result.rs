@@ -7,7 +7,7 @@ use lunette_workload::{Arrivals, Pace, Percent};
 use serde::{Deserialize, Serialize};
 
 use crate::bench::recorder::{Recorder, Step};
-use crate::{Carried, Host, Latency, Plan, Stages, Until, Work};
+use crate::{Carried, Host, Latency, Plan, Stages, Until, Work, WriteMode};
 
 /// Everything about one measurement. Times are in microseconds unless their name says otherwise.
 #[derive(Debug, Serialize)]
@@ -44,8 +44,12 @@ pub struct BenchResult {
 pub struct DiskFacts {
     /// How it was named, without secrets.
     pub name: String,
-    /// `iscsi`, or what of this machine it is.
+    /// `iscsi`, or what of this machine it is, and its engine.
     pub kind: String,
+    /// Who waits for what of this machine it is (`sync`, `threads`, `direct`, `uring`). None of what its target has.
+    pub engine: Option<String>,
+    /// When a write to what of this machine it is has ended. None where nothing is written, and of what its target has: that decides.
+    pub write: Option<WriteMode>,
     /// What its target says that it is: vendor, product and revision of its INQUIRY data. None of what this machine has itself.
     pub model: Option<String>,
     /// Its length in bytes.
@@ -501,7 +505,7 @@ mod tests {
             let volume = Volume::open(&VolumeSpec::new("memory", store)).expect("a volume");
             let trace = Arc::new(Trace::lu_du(1).expect("a trace"));
             let plan = Plan {
-                disk: Disk::Local(volume),
+                disk: Disk::Local { volume, write: WriteMode::Back },
                 block_bytes: 512,
                 range: Range { offset_bytes: 0, length_bytes: 1 << 20 },
                 work: Work::Trace { name: "lu-du".into(), trace, pace: Pace::None },
@@ -525,6 +529,8 @@ mod tests {
             let disk = DiskFacts {
                 name: "memory".into(),
                 kind: "memory".into(),
+                engine: None,
+                write: None,
                 model: None,
                 capacity_bytes: 1 << 20,
                 block_bytes: 512,

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use lunette_block::fault::{Effect, Errno, Faults, Rule, When};
 use lunette_block::{EngineKind, IdentityOverride, OperationKind, StoreSpec, Volume, VolumeSpec};
-use lunette_lab::{Carried, Disk, Ending, Monitor, Phase, Plan, Until, Work, bench};
+use lunette_lab::{Carried, Disk, Ending, Monitor, Phase, Plan, Until, Work, WriteMode, bench};
 use lunette_workload::{Arrivals, Pace, Percent, Range, Spread, TraceReader, Workload, content};
 
 const SIZE_BYTES: u64 = 4 << 20;
@@ -41,7 +41,7 @@ fn work(sizes: &str, spread: Spread, arrivals: Arrivals) -> Work {
 /// 60 % reads of two sizes, 100 operations.
 fn plan(volume: Arc<Volume>) -> Plan {
     Plan {
-        disk: Disk::Local(volume),
+        disk: Disk::Local { volume, write: WriteMode::Back },
         block_bytes: 512,
         range: Range { offset_bytes: 0, length_bytes: SIZE_BYTES },
         work: work("4K:3,12K:1", Spread::Uniform, Arrivals::Closed),
@@ -119,6 +119,27 @@ fn what_is_written_is_nowhere_else() {
     assert_eq!(all.len(), before.len() / 512 + written.len(), "none was there before");
     let count = blocks().filter(|(after, before)| after != before).count();
     assert_eq!(count, written.len(), "none is there twice");
+}
+
+#[test]
+fn a_write_has_ended_when_it_is_stable_or_when_the_cache_has_it() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ending = |write| {
+        let path = directory.path().join("image");
+        std::fs::write(&path, vec![0; SIZE_BYTES as usize]).expect("written");
+        let (volume, faults) =
+            Faults::open(&spec(StoreSpec::File { path, create_bytes: None })).expect("a volume");
+        // Only who waits for a flush is told.
+        faults.add(Rule::new(OperationKind::Flush, When::Every, Effect::Fail(Errno::IO)));
+        let plan = plan(Arc::clone(&volume));
+        run(&Plan { disk: Disk::Local { volume, write }, ..plan }).ending
+    };
+    assert_eq!(ending(WriteMode::Back), Ending::Complete);
+    let through = ending(WriteMode::Through);
+    assert!(
+        matches!(&through, Ending::Refused(what) if what.starts_with("a write of ")),
+        "its write waits for the flush: {through:?}"
+    );
 }
 
 /// Overwrites a file until told to stop.

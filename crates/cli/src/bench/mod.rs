@@ -10,7 +10,7 @@ use std::thread;
 
 use lunette_block::{IdentityOverride, StoreSpec, Volume, VolumeSpec, is_block_device, logical_sector_bytes};
 use lunette_initiator::TargetUrl;
-use lunette_lab::{BenchResult, Disk, DiskFacts, Ending, Host, LabError, Monitor, Plan, bench};
+use lunette_lab::{BenchResult, Disk, DiskFacts, Ending, Host, LabError, Monitor, Plan, WriteMode, bench};
 use lunette_scsi::client::capacity::{Capacity, CapacityDetails};
 use lunette_workload::{Range, SIZE_BYTES_MAX};
 
@@ -98,7 +98,7 @@ fn measure(options: &BenchOptions) -> Result<(), Failure> {
     let mut result = BenchResult::new(&plan, carried, facts, host, link, profile);
     result.link_doubt = link_doubt;
     let closed = match &plan.disk {
-        Disk::Local(volume) => volume.close(),
+        Disk::Local { volume, .. } => volume.close(),
         Disk::Unit { .. } | Disk::Units { .. } => Ok(()),
     };
     report(options, &result)?;
@@ -129,13 +129,28 @@ fn open(
     writes: bool,
     wanted: &Wanted,
 ) -> Result<(Disk, Capacity, DiskFacts), Failure> {
-    let (disk, capacity, name, kind, model) = match &options.disk {
+    match &options.disk {
         End::Disk(url) => {
             if options.engine.is_some() {
                 return Err(Failure::usage("a target's engine is not chosen here: --engine is for a file"));
             }
+            if options.write_back {
+                return Err(Failure::usage(
+                    "when a write ends is the target's to choose, by write= of its disk: --write-back is for a file",
+                ));
+            }
             let (disk, capacity, model) = open_unit(url, options, writes, wanted)?;
-            (disk, capacity, url.to_string(), "iscsi".to_owned(), Some(model))
+            let block_bytes = capacity.block_length_bytes;
+            let facts = DiskFacts {
+                name: url.to_string(),
+                kind: "iscsi".to_owned(),
+                engine: None,
+                write: None,
+                model: Some(model),
+                capacity_bytes: capacity.bytes(),
+                block_bytes,
+            };
+            Ok((disk, capacity, facts))
         }
         End::File(path) => {
             if options.connections.is_some() {
@@ -149,17 +164,22 @@ fn open(
             if options.target_times.is_some() {
                 return Err(Failure::usage("a file has no target whose times could be told"));
             }
-            let volume = open_local(path, options, writes)?;
-            let block = u64::from(volume.1);
-            let (blocks, block_length_bytes) = (volume.0.size_bytes() / block, volume.1);
+            let (volume, block_length_bytes) = open_local(path, options, writes)?;
+            let blocks = volume.size_bytes() / u64::from(block_length_bytes);
             let capacity = Capacity { blocks, block_length_bytes, details: CapacityDetails::default() };
-            let kind = format!("{}, engine {}", volume.0.describe(), volume.0.engine());
-            (Disk::Local(volume.0), capacity, path.display().to_string(), kind, None)
+            let write = if options.write_back { WriteMode::Back } else { WriteMode::Through };
+            let facts = DiskFacts {
+                name: path.display().to_string(),
+                kind: format!("{}, engine {}", volume.describe(), volume.engine()),
+                engine: Some(volume.engine().to_string()),
+                write: writes.then_some(write),
+                model: None,
+                capacity_bytes: capacity.bytes(),
+                block_bytes: block_length_bytes,
+            };
+            Ok((Disk::Local { volume, write }, capacity, facts))
         }
-    };
-    let block_bytes = capacity.block_length_bytes;
-    let facts = DiskFacts { name, kind, model, capacity_bytes: capacity.bytes(), block_bytes };
-    Ok((disk, capacity, facts))
+    }
 }
 
 /// Its disk, how large it is, and what it says that it is.

@@ -87,6 +87,9 @@ pub(crate) struct BenchOptions {
     /// Who waits for a file or block device: auto, sync, threads, direct, uring [default: auto]
     #[arg(long, value_name = "ENGINE")]
     pub(crate) engine: Option<EngineKind>,
+    /// A write to a file or block device ends when the cache has it, as with write=back of a target, and not when it is stable
+    #[arg(long)]
+    pub(crate) write_back: bool,
     /// Where all that is left to chance begins; the same seed does the same operations in the same order
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,

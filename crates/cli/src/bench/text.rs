@@ -1,6 +1,6 @@
 //! A result for people.
 
-use lunette_lab::{BenchResult, Ending, Latency, Measured, Stage, Stages};
+use lunette_lab::{BenchResult, DiskFacts, Ending, Latency, Measured, Stage, Stages};
 
 use crate::banner::size;
 use crate::initiator::{Facts, table};
@@ -9,7 +9,7 @@ use crate::initiator::{Facts, table};
 pub(crate) fn text(result: &BenchResult) -> String {
     let measured = &result.measured;
     let mut facts = Facts::new();
-    facts.row("disk", format!("{} ({})", result.disk.name, size(result.disk.capacity_bytes)));
+    facts.row("disk", disk(&result.disk));
     facts.row("workload", result.workload.to_string());
     facts.some("link", result.link.clone());
     facts.some("doubt", result.link_doubt.clone());
@@ -44,6 +44,12 @@ pub(crate) fn text(result: &BenchResult) -> String {
     facts.some("besides", (!troubles.is_empty()).then(|| troubles.join("; ")));
     facts.row("ended", ending(&result.ending));
     facts.render(0) + &latencies(result)
+}
+
+fn disk(disk: &DiskFacts) -> String {
+    let engine = disk.engine.as_ref().map(|engine| format!(", engine {engine}")).unwrap_or_default();
+    let write = disk.write.map(|write| format!(", write={write}")).unwrap_or_default();
+    format!("{} ({}){engine}{write}", disk.name, size(disk.capacity_bytes))
 }
 
 fn rates(measured: &Measured) -> String {

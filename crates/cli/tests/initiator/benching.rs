@@ -117,6 +117,40 @@ fn what_is_written_is_another_one_in_each_block() {
 }
 
 #[test]
+fn whether_writes_to_a_file_are_stable_is_told() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let image = directory.path().join("image");
+    fs::write(&image, vec![1; 1 << 20]).expect("written");
+    let bench = |more: &[&str]| {
+        let common =
+            ["bench", path(&image), "--engine", "threads", "--count", "20", "--warm-up", "0", "--read"];
+        good(&[&common[..], more].concat())
+    };
+    let writes = ["0", "--write-destroys-data"];
+    for (flags, write) in [(&[][..], "through"), (&["--write-back"], "back")] {
+        let told = bench(&[&writes[..], flags, &["--json"]].concat()).json();
+        assert_eq!((&told["disk"]["engine"], &told["disk"]["write"]), (&"threads".into(), &write.into()));
+        let text = bench(&[&writes[..], flags].concat()).text();
+        let row = format!("image (1 MiB), engine threads, write={write}\n");
+        assert!(text.contains(&row), "{text}");
+    }
+    let only_read = bench(&["100", "--json"]).json();
+    assert_eq!(
+        (&only_read["disk"]["engine"], &only_read["disk"]["write"]),
+        (&"threads".into(), &Value::Null)
+    );
+    let text = bench(&["100"]).text();
+    assert!(text.contains("image (1 MiB), engine threads\n"), "{text}");
+    let served = Served::start(&["mem:1M"], &[]);
+    assert_eq!(
+        good(&["bench", &served.url(0), "--count", "20", "--json"]).json()["disk"]["write"],
+        Value::Null
+    );
+    let said = refused(2, &["bench", &served.url(0), "--write-back"]);
+    assert!(said.contains("--write-back is for a file"), "{said}");
+}
+
+#[test]
 fn a_result_that_cannot_be_kept_is_refused_before_and_told_after() {
     let directory = tempfile::tempdir().expect("a directory");
     let (image, nowhere) = (directory.path().join("image"), directory.path().join("nowhere/result"));

@@ -143,7 +143,9 @@ fn carry_out(plan: &Plan, shared: Shared<'_>, number: u32, place: Place<'_>) -> 
     let (options, luns, unit_bytes) = match &plan.disk {
         Disk::Unit { options, lun } => (options, vec![*lun], u64::MAX),
         Disk::Units { options, luns, unit_bytes } => (options, luns.clone(), *unit_bytes),
-        Disk::Local(volume) => return through(Local::open(volume), plan, shared, number, place),
+        Disk::Local { volume, write } => {
+            return through(Local::open(volume, *write), plan, shared, number, place);
+        }
     };
     // A plan has far fewer workers.
     let options = options.beside(number as u16);
@@ -248,6 +250,7 @@ mod tests {
     use super::double::Double;
     use super::plan::{Until, Work};
     use super::*;
+    use crate::WriteMode;
 
     /// 4 KiB at random, which read so many of a hundred times.
     fn plan(disk: Disk, read: Percent) -> Plan {
@@ -323,7 +326,7 @@ mod tests {
             ..VolumeSpec::new("verified", StoreSpec::File { path: path.clone(), create_bytes: None })
         };
         let volume = Volume::open(&spec).expect("a volume");
-        let only_reads = plan(Disk::Local(volume), Percent::ALL);
+        let only_reads = plan(Disk::Local { volume, write: WriteMode::Back }, Percent::ALL);
         let verified = Plan { verify: true, until: Until::Count(20), ..only_reads };
         let carry = || {
             let carried = bench(&verified, &Monitor::default()).expect("a measurement");

@@ -10,7 +10,7 @@ use lunette_workload::{Arrivals, Generator, Ledger, Pace, Percent, Range, Trace,
 
 use super::recorder::STEPS_MAX;
 use super::source::Source;
-use crate::LabError;
+use crate::{LabError, WriteMode};
 
 /// The most operations under way of one worker: what a session of the initiator holds.
 pub const DEPTH_MAX: u32 = 4096;
@@ -41,7 +41,12 @@ pub enum Disk {
         unit_bytes: u64,
     },
     /// A file, a block device or memory of this machine.
-    Local(Arc<Volume>),
+    Local {
+        /// The file, device or memory.
+        volume: Arc<Volume>,
+        /// When its writes have ended.
+        write: WriteMode,
+    },
 }
 
 /// How long is measured.
@@ -200,7 +205,7 @@ impl Plan {
         };
         let buffer_bytes = match self.disk {
             // Buffers of volumes are so long.
-            Disk::Local(_) => u64::from(largest_bytes).next_power_of_two(),
+            Disk::Local { .. } => u64::from(largest_bytes).next_power_of_two(),
             Disk::Unit { .. } | Disk::Units { .. } => largest_bytes.into(),
         };
         let buffers = u64::from(self.depth) * u64::from(self.workers);
@@ -278,7 +283,7 @@ mod tests {
             let workload =
                 Workload { sizes, read: Percent::new(read), random: Percent::ALL, spread: Spread::Uniform };
             let plan = Plan {
-                disk: Disk::Local(volume),
+                disk: Disk::Local { volume, write: WriteMode::Back },
                 block_bytes: 512,
                 range: Range { offset_bytes: 0, length_bytes: 1 << 20 },
                 work: Work::Workload { workload, arrivals: Arrivals::Closed },

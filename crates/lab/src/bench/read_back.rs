@@ -77,8 +77,8 @@ mod tests {
 
     use super::super::fill;
     use super::*;
-    use crate::Monitor;
     use crate::endpoint::Local;
+    use crate::{Monitor, WriteMode};
 
     #[test]
     fn begin_and_end_of_each_range_are_read() {
@@ -97,7 +97,7 @@ mod tests {
     fn who_reads_something_else_is_found_out() {
         let store = StoreSpec::Memory { size_bytes: 8 << 20 };
         let volume = Volume::open(&VolumeSpec::new("memory", store)).expect("a volume");
-        let mut disk = Local::open(&volume).expect("a disk");
+        let mut disk = Local::open(&volume, WriteMode::Back).expect("a disk");
         let ranges = [
             Range { offset_bytes: 0, length_bytes: 1 << 20 },
             Range { offset_bytes: 4 << 20, length_bytes: 4096 },

@@ -1,11 +1,14 @@
-//! A file, a block device or memory of this machine: the ceiling that a target over a network is held against.
+//! A file, a block device or memory of this machine: the ceiling that a target over a network is held against, whose writes end when
+//! the target's do.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lunette_block::{Buffer, BufferPool, IoCompletion, IoContext, Operation as Io, Volume, WriteSource};
 use lunette_workload::{Kind, Operation};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde::Serialize;
 
 use super::{End, Ended, Endpoint, Fault, LOOK_INTERVAL, Moments};
 use crate::LabError;
@@ -15,9 +18,30 @@ const POOL_BYTES: usize = 1 << 30;
 /// The tag of a flush; slots are 32 bits.
 const FLUSH_TAG: u64 = u64::MAX;
 
+/// When a write to a disk of this machine has ended; the names are those of a target's `write=`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WriteMode {
+    /// When it is stable: a flush that began behind it has ended. Those that wait at once share one.
+    #[default]
+    Through,
+    /// When it is in the system's cache, or the device's. Nothing is flushed while it is measured.
+    Back,
+}
+
+impl fmt::Display for WriteMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Through => "through",
+            Self::Back => "back",
+        })
+    }
+}
+
 /// See the module's documentation.
 pub(crate) struct Local {
     volume: Arc<Volume>,
+    write: WriteMode,
     context: IoContext,
     pool: BufferPool,
     start: Instant,
@@ -27,10 +51,11 @@ pub(crate) struct Local {
 }
 
 impl Local {
-    pub(crate) fn open(volume: &Arc<Volume>) -> Result<Self, LabError> {
+    pub(crate) fn open(volume: &Arc<Volume>, write: WriteMode) -> Result<Self, LabError> {
         let context = IoContext::new().map_err(LabError::system("descriptors for a volume"))?;
         Ok(Self {
             volume: Arc::clone(volume),
+            write,
             context,
             pool: BufferPool::new(POOL_BYTES),
             start: Instant::now(),
@@ -80,7 +105,8 @@ impl Endpoint for Local {
             Kind::Read => Io::Read { offset, buffer },
             Kind::Write => {
                 let range = 0..operation.length_bytes as usize;
-                Io::Write { offset, buffer: WriteSource { buffer: buffer.into(), range }, stable: false }
+                let stable = self.write == WriteMode::Through;
+                Io::Write { offset, buffer: WriteSource { buffer: buffer.into(), range }, stable }
             }
         };
         self.context.submit(&self.volume, slot.into(), io);
@@ -137,7 +163,7 @@ mod tests {
         };
         let (volume, faults) = Faults::open(&spec).expect("a volume");
         faults.add(Rule::new(OperationKind::Flush, When::Every, Effect::Delay(Duration::from_millis(20))));
-        let mut local = Local::open(&volume).expect("an endpoint");
+        let mut local = Local::open(&volume, WriteMode::Back).expect("an endpoint");
         let operation = Operation { kind: Kind::Write, offset_bytes: 0, length_bytes: 512 };
         let buffer = local.buffer(512).expect("a buffer");
         local.submit(3, &operation, buffer);
@@ -158,7 +184,7 @@ mod tests {
         };
         let (volume, faults) = Faults::open(&spec).expect("a volume");
         faults.add(Rule::new(OperationKind::Flush, When::Every, Effect::Delay(Duration::from_millis(700))));
-        let mut local = Local::open(&volume).expect("an endpoint");
+        let mut local = Local::open(&volume, WriteMode::Back).expect("an endpoint");
         let looks = std::cell::Cell::new(0);
         let stops = || looks.replace(looks.get() + 1) == 2;
         assert_eq!(local.flush_unless(&stops).ok(), Some(false));

@@ -13,6 +13,7 @@ use crate::bench::split::SessionName;
 use crate::{Ending, LabError, Negotiated};
 
 pub(crate) use local::Local;
+pub use local::WriteMode;
 pub(crate) use session::{Session, SessionDisk};
 
 /// How often who waits for a flush looks whether that is to stop.

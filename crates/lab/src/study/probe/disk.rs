@@ -21,7 +21,9 @@ use crate::study::recorded::Recorded;
 use crate::study::service::{self, Service};
 use crate::study::setting::{self, Key, Setting};
 use crate::study::site::{self, BLOCK_BYTES, RANGE_BYTES, Site, TARGET};
-use crate::{Carried, Disk, Ending, Further, LabError, Measured, Monitor, Plan, Times, Until, Work, bench};
+use crate::{
+    Carried, Disk, Ending, Further, LabError, Measured, Monitor, Plan, Times, Until, Work, WriteMode, bench,
+};
 
 /// Of a trace, where it is to be quick.
 const QUICK_TRACE_COUNT: u64 = 2000;
@@ -400,8 +402,10 @@ fn local(probe: &DiskProbe, duty: Duty, monitor: &Monitor) -> Result<Run, LabErr
         ..VolumeSpec::new("memory", StoreSpec::Memory { size_bytes })
     };
     let volume = Volume::open(&spec).map_err(|error| LabError::NotReady(error.to_string()))?;
-    let plan = probe.plan(Disk::Local(Arc::clone(&volume)), duty);
-    let mut local = Local::open(&volume)?;
+    // Nothing makes memory stable.
+    let write = WriteMode::Back;
+    let plan = probe.plan(Disk::Local { volume: Arc::clone(&volume), write }, duty);
+    let mut local = Local::open(&volume, write)?;
     fill(&mut local, &probe.read_ranges(&plan), duty.seed, &Monitor::default())?;
     local.close();
     let carried = patiently(plan, |plan| bench(plan, monitor));

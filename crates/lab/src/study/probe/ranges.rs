@@ -27,9 +27,9 @@ mod tests {
     use lunette_workload::{Percent, Sizes, Spread, Trace, Workload};
 
     use super::*;
-    use crate::Disk;
     use crate::study::probe::{Design, Duty, Metric, Turn};
     use crate::study::site::{BLOCK_BYTES, RANGE_BYTES};
+    use crate::{Disk, WriteMode};
 
     #[test]
     fn what_is_read_of_memory_is_written_before() {
@@ -38,6 +38,7 @@ mod tests {
             ..VolumeSpec::new("memory", StoreSpec::Memory { size_bytes: RANGE_BYTES })
         };
         let volume = Volume::open(&spec).expect("a volume");
+        let disk = || Disk::Local { volume: Arc::clone(&volume), write: WriteMode::Back };
         let duty = |is_quick| {
             Duty::on(Duration::ZERO, Turn { outstanding_bytes: 1, round_trips: 1, losses: None }, 1, is_quick)
         };
@@ -51,7 +52,7 @@ mod tests {
             let mut probe = DiskProbe::new(workload, 1, Metric::MegabytesPerSecond);
             change(&mut probe);
             let told = |is_quick| {
-                let ranges = probe.read_ranges(&probe.plan(Disk::Local(Arc::clone(&volume)), duty(is_quick)));
+                let ranges = probe.read_ranges(&probe.plan(disk(), duty(is_quick)));
                 (ranges.len(), ranges.iter().map(|range| range.length_bytes).sum::<u64>())
             };
             (told(false), told(true))

@@ -1,6 +1,5 @@
 //! Parts of a disk, each as long as a file, one after the other: from its beginning to its end, and made stable where it was written.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lunette_block::{StoreSpec, Volume, VolumeSpec};
@@ -10,13 +9,13 @@ use super::disk::DiskProbe;
 use super::model::{self, Driven};
 use super::seen::{Observer, Seen};
 use super::{Metric, Place, Run};
-use crate::LabError;
 use crate::endpoint::{End, Endpoint, Local, Session, SessionDisk};
 use crate::study::echo::Echo;
 use crate::study::image::Image;
 use crate::study::service::Service;
 use crate::study::setting::Setting;
 use crate::study::site::{BLOCK_BYTES, TARGET};
+use crate::{LabError, WriteMode};
 
 /// As a file system's read-ahead and write-back would have it.
 const REQUEST_BYTES: u32 = 256 << 10;
@@ -103,7 +102,8 @@ pub(super) fn run(place: Place<'_>, probe: &TransferProbe, seed: u64) -> Result<
         };
         let volume = Volume::open(&spec).map_err(|error| LabError::NotReady(error.to_string()))?;
         cached = image.cool()?;
-        let opened = Local::open(&Arc::clone(&volume));
+        // As over the link: a part is made stable at its end.
+        let opened = Local::open(&volume, WriteMode::Back);
         let told = opened.and_then(|local| carry(local, (probe, pieces), (most, ENOUGH), seed, observer));
         // Everything was flushed.
         let _ = volume.close();
@@ -223,7 +223,7 @@ mod tests {
         let volume = Volume::open(&spec).expect("a volume");
         let observer = Observer::without_network(directory.path());
         let of = |kind, most, enough| {
-            let local = Local::open(&Arc::clone(&volume)).expect("an endpoint");
+            let local = Local::open(&volume, WriteMode::Back).expect("an endpoint");
             let pieces = Pieces { size_bytes: 96 << 10, depth: 3 };
             carry(
                 local,
