@@ -177,6 +177,44 @@ fn a_workload_is_a_profile_or_sizes_and_other_flags_change_it() {
     assert!(text.contains("lunette attach URL DIRECTORY --depth "), "{text}");
 }
 
+/// open-iscsi and ESXi give their connections buffers of their own, which do not grow: over a long line these are the limit, whatever this
+/// machine's TCP may.
+#[test]
+fn initiators_with_fixed_buffers_are_told_how_to_lift_them() {
+    let of = |whose: &str, read: &str| {
+        let line = ["--rate", "155M", "--rtt", "50ms", "--depth", "64", "--read", read];
+        told(&[&line[..], &["--settings", whose]].concat())
+    };
+    let number = |value: &Value| value.as_f64().expect("a number");
+    for (whose, down, up, cure) in [
+        ("linux", 524_288.0, 786_432.0, "node.conn[0].tcp.window_size --value 0"),
+        ("esxi", 262_144.0, 614_400.0, "--option=/ISCSI/SocketRcvBufLenKB --int-value="),
+    ] {
+        for (read, way, most) in [("100", "down", down), ("0", "up", up)] {
+            let told = of(whose, read);
+            let window = number(&told["path"][way]["tcp_window_bytes"]);
+            assert!(window <= most, "{told}");
+            assert_eq!(told["limit"], "tcp-window", "{told}");
+            assert!((number(&told["mb_per_s"]) / (window / 0.05e6) - 1.0).abs() < 0.01, "{told}");
+            let step = &told["steps"][0];
+            let change = step["change"].as_str().expect("a change");
+            assert!(change.starts_with("TCP buffers for ") && step["limit"] == "link-rate", "{told}");
+            assert!(told["commands"].to_string().contains(cure), "{told}");
+        }
+    }
+    // What is given is what there is.
+    let line = ["--rate", "155M", "--rtt", "50ms", "--depth", "64", "--read", "100"];
+    let given = told(&[&line[..], &["--tcp-window", "3145728"]].concat());
+    assert_eq!(
+        (&given["path"]["down"]["tcp_window_bytes"], &given["limit"]),
+        (&3_145_728.into(), &"link-rate".into())
+    );
+    let output = advise(&[&line[..], &["--settings", "esxi"]].concat());
+    let text = String::from_utf8(output.stdout).expect("text");
+    assert!(text.contains(", TCP windows of ") && text.contains(" bytes up, "), "{text}");
+    assert!(text.contains(" MB/s are to be expected, limited by tcp-window"), "{text}");
+}
+
 #[test]
 fn each_initiator_has_its_own_defaults() {
     for (whose, first_burst, max_burst, r2ts) in [

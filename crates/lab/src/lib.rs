@@ -19,7 +19,10 @@ mod stages;
 mod study;
 mod usual;
 
-pub use advise::{MeasuredPath, Outcome, Trial, line_path, measure_path, tcp_window_bytes, unknown_to_model};
+pub use advise::{
+    MeasuredPath, Outcome, Trial, line_path, measure_path, socket_buffers_bytes_max, tcp_window_bytes,
+    unknown_to_model,
+};
 pub use bench::monitor::{Monitor, Phase};
 pub use bench::plan::{DEPTH_MAX, Disk, Plan, Until, WORKERS_MAX, Work};
 pub use bench::{Carried, bench};

@@ -7,8 +7,8 @@ mod text;
 use std::time::Duration;
 
 use lunette_lab::{
-    LabError, MeasuredPath, Negotiated, Outcome, Trial, line_path, measure_path, tcp_window_bytes,
-    unknown_to_model,
+    LabError, MeasuredPath, Negotiated, Outcome, Trial, line_path, measure_path, socket_buffers_bytes_max,
+    tcp_window_bytes, unknown_to_model,
 };
 use lunette_link::{Link, LinkError, Shape};
 use lunette_wan::acquire_privileges;
@@ -17,6 +17,7 @@ use lunette_workload::model::{NetworkPath, Settings};
 use lunette_workload::{Range, SIZE_BYTES_MAX};
 use serde::Serialize;
 
+use self::options::Preset;
 pub(crate) use self::options::{AdviseOptions, EXAMPLES};
 use self::paste::Commands;
 use crate::bench;
@@ -72,7 +73,6 @@ struct Path {
     down: Direction,
     round_trip_ms: f64,
     mtu_bytes: u16,
-    tcp_window_bytes: Option<u64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -81,6 +81,8 @@ struct Direction {
     loss_percent: f64,
     /// How many packets are lost together on average, to which TCP answers once.
     losses_together: f64,
+    /// What a connection may have under way.
+    tcp_window_bytes: Option<u64>,
     /// What it carries of data.
     line_mb_per_s: Option<f64>,
 }
@@ -236,14 +238,21 @@ fn described(
             "a link that loses all packets carries nothing: there is nothing to advise about",
         ));
     }
-    let tcp_window = match (options.tcp_window, seen) {
-        (Some(bytes), _) => Some(bytes),
-        (None, Some(seen)) => seen.tcp_window_bytes,
-        (None, None) => Some(tcp_window_bytes().unwrap_or(TCP_WINDOW_BYTES)),
+    let [down, up] = match (options.tcp_window, seen) {
+        (Some(bytes), _) => [Some(bytes); 2],
+        (None, Some(seen)) => [seen.tcp_window_bytes; 2],
+        (None, None) => tcp_windows(options.settings).map(Some),
     };
-    let paths = [&link.down, &link.up]
-        .map(|shape| NetworkPath { tcp_window_bytes: tcp_window, ..line_path(&link, shape) });
-    Ok((paths, link))
+    let path = |shape, tcp_window_bytes| NetworkPath { tcp_window_bytes, ..line_path(&link, shape) };
+    Ok(([path(&link.down, down), path(&link.up, up)], link))
+}
+
+/// What TCP may have under way on a connection of this initiator, down and up, in bytes: what its own buffers allow, and no more than
+/// what this machine's TCP does.
+fn tcp_windows(settings: Preset) -> [u64; 2] {
+    let host = tcp_window_bytes().unwrap_or(TCP_WINDOW_BYTES);
+    let own = settings.tcp_windows(socket_buffers_bytes_max());
+    own.map_or([host; 2], |windows| windows.map(|bytes| bytes.min(host)))
 }
 
 /// A link of what is given, and else of what was measured.
@@ -316,6 +325,7 @@ impl From<&NetworkPath> for Direction {
             rate_bits_per_s: path.rate_bits_per_s,
             loss_percent: path.loss * 100.0,
             losses_together: path.losses_together,
+            tcp_window_bytes: path.tcp_window_bytes,
             line_mb_per_s: path.payload_bytes_per_s().map(|rate| rate / 1e6),
         }
     }
@@ -358,7 +368,6 @@ fn tell_all(
             // These are of both.
             round_trip_ms: up.round_trip.as_secs_f64() * 1e3,
             mtu_bytes: up.mtu_bytes,
-            tcp_window_bytes: up.tcp_window_bytes,
         },
         seen: measured.map(|(measured, link)| Seen {
             is_proxy: link.as_deref().is_some_and(is_proxy),

@@ -7,6 +7,7 @@ use lunette_link::Link;
 use lunette_workload::model::Settings;
 use lunette_workload::{Percent, Profile, Sizes, WorkloadError};
 
+use super::paste::{ESXI_BUFFER_KIB, LINUX_WINDOW_SIZE};
 use crate::initiator::{TimeOptions, URL_HELP};
 
 pub(crate) const EXAMPLES: &str = "\
@@ -59,10 +60,11 @@ pub(crate) struct AdviseOptions {
     /// Connections of the session
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=32))]
     pub(super) connections: u16,
-    /// Whose defaults initiator and target have agreed on
+    /// Whose defaults initiator and target have agreed on, and whose buffers the connections have
     #[arg(long, value_enum, value_name = "WHOSE", default_value = "linux")]
     pub(super) settings: Preset,
-    /// Bytes that TCP may have under way on each connection [default: what was measured, or what this machine's TCP may]
+    /// Bytes that TCP may have under way on each connection [default: what was measured, or what the buffers of the initiator allow, and
+    /// no more than this machine's TCP may]
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(4096..))]
     pub(super) tcp_window: Option<u64>,
     /// Try it: measure the workload before and after on an emulated link like this one, with Lunette at both ends
@@ -135,6 +137,26 @@ impl AdviseOptions {
 }
 
 impl Preset {
+    /// What a connection may have under way, in bytes, of what comes down and of what goes up, where the initiator gives it buffers of
+    /// a size of its own; nothing where they grow as the system has it. A Linux system lets programs ask for no larger ones than
+    /// `buffers_max`, of one that receives and one that sends.
+    pub(super) fn tcp_windows(self, buffers_max: Option<[u64; 2]>) -> Option<[u64; 2]> {
+        match self {
+            Self::Linux => {
+                let allowed = buffers_max.unwrap_or([LINUX_WINDOW_SIZE; 2]);
+                let [receive, send] = allowed.map(|bytes| bytes.min(LINUX_WINDOW_SIZE));
+                // The system makes them twice as large (socket(7)). Half of a receive buffer is its own then, and a quarter of a send
+                // buffer, as of those that grow.
+                Some([receive, send / 2 * 3])
+            }
+            Self::Esxi => {
+                let (receive, send, _) = ESXI_BUFFER_KIB;
+                Some([receive, send].map(|kib| kib << 10))
+            }
+            Self::Rfc | Self::Windows | Self::Lunette => None,
+        }
+    }
+
     /// The settings, and MaxRecvDataSegmentLength of the initiator.
     pub(super) fn settings(self, window: u32, connections: u16) -> (Settings, u32) {
         let rfc = Settings {
@@ -170,6 +192,24 @@ impl Preset {
             Self::Lunette => {
                 (Settings { max_burst_length: 16_773_120, max_outstanding_r2t: 16, ..open_iscsi }, 262_144)
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn initiators_with_buffers_of_their_own_have_their_windows() {
+        let kib = |down: u64, up: u64| Some([down << 10, up << 10]);
+        assert_eq!(Preset::Linux.tcp_windows(Some([4 << 20; 2])), kib(512, 768));
+        assert_eq!(Preset::Linux.tcp_windows(None), kib(512, 768));
+        // net.core.rmem_max and wmem_max by default before Linux 6.18.
+        assert_eq!(Preset::Linux.tcp_windows(Some([212_992; 2])), kib(208, 312));
+        assert_eq!(Preset::Esxi.tcp_windows(Some([212_992; 2])), kib(256, 600));
+        for preset in [Preset::Rfc, Preset::Windows, Preset::Lunette] {
+            assert_eq!(preset.tcp_windows(Some([4 << 20; 2])), None);
         }
     }
 }

@@ -43,7 +43,7 @@ pub(super) fn commands(changes: &[Change], target: &str, window: Option<u32>) ->
     let all = [
         ("Linux, open-iscsi", linux_all(changes, target)),
         ("Windows, PowerShell; then restart", windows_all(changes, target)),
-        ("ESXi; then restart the host", gathered(&esxi)),
+        ("ESXi, in its shell", esxi_all(changes)),
         ("Lunette as the initiator", gathered(&initiator)),
         ("Lunette as the target, in its configuration", target_table(changes, window)),
         ("A Linux host, at both ends", gathered(&tcp_buffers)),
@@ -63,6 +63,9 @@ const LINUX_COMMANDS: (u32, u32) = (128, 2048);
 const LINUX_DEPTH: (u32, u32) = (32, 1024);
 const LINUX_FIRST_BURST: u32 = 262_144;
 const LINUX_MAX_BURST: u32 = 16_776_192;
+/// node.conn[0].tcp.window_size by default, in bytes: SO_RCVBUF and SO_SNDBUF of each connection (usr/io.c), which do not grow then
+/// (tcp(7), tcp_moderate_rcvbuf).
+pub(super) const LINUX_WINDOW_SIZE: u64 = 512 << 10;
 
 fn linux_all(changes: &[Change], target: &str) -> Vec<String> {
     let mut lines: Vec<String> = changes.iter().flat_map(|change| linux(*change, target)).collect();
@@ -111,7 +114,7 @@ fn linux(change: Change, target: &str) -> Vec<String> {
             "# Two mounts of one disk, on two of its sessions, destroy what is on it".to_owned(),
             key("nr_sessions", count.to_string()),
         ],
-        // With a size of their own, 512 KiB by default, connections have neither the host's buffers nor their growth.
+        // With a size of their own, connections have neither the host's buffers nor their growth.
         Change::TcpWindow(_) => vec![
             "# 0: as large as the host's TCP makes them".to_owned(),
             update("conn[0].tcp.window_size", "0"),
@@ -136,22 +139,26 @@ fn windows_all(changes: &[Change], target: &str) -> Vec<String> {
 
 fn windows(change: Change, target: &str) -> Vec<String> {
     let set = |name: &str, value: u32| format!("Set-ItemProperty $iscsi {name} {value}");
+    // A value that is not there is less than any.
+    let raise = |name: &str, value: u32| {
+        format!("if ((Get-ItemProperty $iscsi).{name} -lt {value}) {{ {} }}", set(name, value))
+    };
     match change {
         Change::Unasked { first_burst_length } => {
-            let burst = (first_burst_length > WINDOWS_MAX_BURST).then(|| set("MaxBurstLength", first_burst_length));
+            let burst = (first_burst_length > WINDOWS_MAX_BURST).then(|| raise("MaxBurstLength", first_burst_length));
             let first = [
                 set("InitialR2T", 0),
                 set("ImmediateData", 1),
-                set("FirstBurstLength", first_burst_length.max(WINDOWS_FIRST_BURST)),
+                raise("FirstBurstLength", first_burst_length.max(WINDOWS_FIRST_BURST)),
             ];
             burst.into_iter().chain(first).collect()
         }
-        Change::Burst(bytes) => vec![set("MaxBurstLength", bytes.max(WINDOWS_MAX_BURST))],
+        Change::Burst(bytes) => vec![raise("MaxBurstLength", bytes.max(WINDOWS_MAX_BURST))],
         // It offers 16 by itself.
         Change::OutstandingR2t(_) => Vec::new(),
         Change::Window(count) => {
             let (count, remark) = within(count.max(WINDOWS_REQUESTS), WINDOWS_REQUESTS);
-            remark.into_iter().chain([set("MaxPendingRequests", count)]).collect()
+            remark.into_iter().chain([raise("MaxPendingRequests", count)]).collect()
         }
         Change::TcpWindow(_) => vec!["netsh interface tcp set global autotuninglevel=normal".to_owned()],
         // Sessions that are there stay, so that a second time adds none.
@@ -171,49 +178,97 @@ fn windows(change: Change, target: &str) -> Vec<String> {
 const ESXI_R2T_MAX: u16 = 8;
 /// iscsivmk_LunQDepth: 128 by default, and how many of them several machines may use.
 const ESXI_DEPTH: (u32, u32) = (128, 255);
+/// How many of them the machines on one disk have while several want some, by default.
+const ESXI_SHARED_DEPTH: u32 = 32;
 /// FirstBurstLength and MaxBurstLength by default; the first must not be above the second.
 const ESXI_BURST: u32 = 262_144;
-/// /ISCSI/SocketRcvBufLenKB: 256 to 6144; /ISCSI/SocketSndBufLenKB: 600 to 6144.
-const ESXI_BUFFER_KIB: (u64, u64, u64) = (256, 600, 6144);
+/// /ISCSI/SocketRcvBufLenKB: 256 to 6144; /ISCSI/SocketSndBufLenKB: 600 to 6144. The least of each is its default, and what all versions
+/// before 7.0 U3d have (Broadcom's article 313806, which also has it that such a buffer carries as much as it is large).
+pub(super) const ESXI_BUFFER_KIB: (u64, u64, u64) = (256, 600, 6144);
 
 /// Paths to one disk.
 const ESXI_PORTS_MAX: u16 = 8;
 
+/// What is set is for all targets of a host: each line looks first.
+const ESXI_RAISES: &str = "# In the ESXi Shell, these raise what is less, and lower nothing; anywhere else, list what there is first, and set only what is more";
+const ESXI_RESTART: &str = "# Then restart the host";
+
+fn esxi_all(changes: &[Change]) -> Vec<String> {
+    let mut lines: Vec<String> = changes.iter().flat_map(|change| esxi(*change)).collect();
+    if !lines.is_empty() {
+        lines.push(ESXI_RESTART.to_owned());
+    }
+    // A disk takes no more than its adapter, which has its new depth after the restart.
+    lines.extend(changes.iter().filter_map(|change| esxi_shared_depth(*change)));
+    if lines.iter().any(|line| line.starts_with(ESXI_IF)) {
+        lines.insert(0, ESXI_RAISES.to_owned());
+    }
+    lines
+}
+
+const ESXI_IF: &str = "[ ";
+
+/// A command for a value that is now less: `awk` finds that in what `list` says. Where it finds none, nothing is set.
+fn esxi_raise(list: &str, awk: &str, value: u64, set: &str) -> String {
+    format!(r#"{ESXI_IF}"$(esxcli {list} | awk {awk})" -lt {value} ] && esxcli {set}{value}"#)
+}
+
 fn esxi(change: Change) -> Vec<String> {
-    let set = |key: &str, value: u32| {
-        format!("esxcli iscsi adapter param set --adapter=ADAPTER --key={key} --value={value}")
+    let key = |key: &str, value: u32| {
+        esxi_raise(
+            "iscsi adapter param get --adapter=ADAPTER",
+            &format!("'$1 == \"{key}\" {{ print $2 }}'"),
+            value.into(),
+            &format!("iscsi adapter param set --adapter=ADAPTER --key={key} --value="),
+        )
     };
     match change {
         // InitialR2T=No and ImmediateData=Yes are fixed there.
-        Change::Unasked { first_burst_length } => {
-            let first_burst_length = first_burst_length.max(ESXI_BURST);
-            let burst = (first_burst_length > ESXI_BURST).then(|| set("MaxBurstLength", first_burst_length));
-            burst.into_iter().chain([set("FirstBurstLength", first_burst_length)]).collect()
+        Change::Unasked { first_burst_length: bytes } if bytes > ESXI_BURST => {
+            vec![key("MaxBurstLength", bytes), key("FirstBurstLength", bytes)]
         }
-        Change::Burst(bytes) => vec![set("MaxBurstLength", bytes.max(ESXI_BURST))],
+        Change::Burst(bytes) if bytes > ESXI_BURST => vec![key("MaxBurstLength", bytes)],
+        Change::Unasked { .. } | Change::Burst(_) => Vec::new(),
         Change::OutstandingR2t(count) => {
             let (count, remark) = within(count, ESXI_R2T_MAX);
-            remark.into_iter().chain([set("MaxOutstandingR2T", count.into())]).collect()
+            remark.into_iter().chain([key("MaxOutstandingR2T", count.into())]).collect()
         }
         Change::Window(count) => {
-            let (depth, remark) = within(count.max(ESXI_DEPTH.0), ESXI_DEPTH.1);
-            let lines = [
-                format!(
-                    "esxcli system module parameters set --module=iscsi_vmk --parameter-string=iscsivmk_LunQDepth={depth}"
-                ),
-                format!("esxcli storage core device set --device=DEVICE --sched-num-req-outstanding={depth}"),
-            ];
-            remark.into_iter().chain(lines).collect()
+            let (depth, remark) = within(count, ESXI_DEPTH.1);
+            // Without --append the module would lose all its other parameters. `esxcli` has it since 6.0: PowerCLI's form of the command
+            // takes an argument more there than for 5.x, and scripts say `set -a -m MODULE -p ...`. Of a parameter that was never set
+            // the list has no value, and what stands there instead is no number.
+            let raise = (depth > ESXI_DEPTH.0).then(|| {
+                esxi_raise(
+                    "system module parameters list --module=iscsi_vmk",
+                    "'$1 == \"iscsivmk_LunQDepth\" { print $3 + 0 }'",
+                    depth.into(),
+                    "system module parameters set --module=iscsi_vmk --append --parameter-string=iscsivmk_LunQDepth=",
+                )
+            });
+            remark.into_iter().chain(raise).collect()
         }
         Change::TcpWindow(bytes) => {
             let (receive, send, max) = ESXI_BUFFER_KIB;
-            let (kib, remark) = within(bytes.div_ceil(1024).saturating_mul(2), max);
-            let option = |name: &str, min: u64| {
-                let value = kib.max(min);
-                format!("esxcli system settings advanced set --option=/ISCSI/{name} --int-value={value}")
+            let (kib, remark) = within(bytes.div_ceil(1024), max);
+            let option = |name: &str, default: u64| {
+                let raise = || {
+                    esxi_raise(
+                        &format!("system settings advanced list --option=/ISCSI/{name}"),
+                        "'$1 == \"Int\" { print $3 }'",
+                        kib,
+                        &format!("system settings advanced set --option=/ISCSI/{name} --int-value="),
+                    )
+                };
+                (kib > default).then(raise)
             };
-            let lines = [option("SocketRcvBufLenKB", receive), option("SocketSndBufLenKB", send)];
-            remark.into_iter().chain(lines).collect()
+            let options: Vec<String> =
+                [option("SocketRcvBufLenKB", receive), option("SocketSndBufLenKB", send)]
+                    .into_iter()
+                    .flatten()
+                    .collect();
+            let fixed = (!options.is_empty()).then(|| "# Before 7.0 U3d, these cannot be set".to_owned());
+            remark.into_iter().chain(fixed).chain(options).collect()
         }
         Change::Connections(count) => {
             let (count, remark) = within(count, ESXI_PORTS_MAX);
@@ -222,6 +277,19 @@ fn esxi(change: Change) -> Vec<String> {
             remark.into_iter().chain((1..=count).map(port)).collect()
         }
     }
+}
+
+/// How many commands the machines on one disk have while several want some.
+fn esxi_shared_depth(change: Change) -> Option<String> {
+    let Change::Window(count) = change else { return None };
+    (count > ESXI_SHARED_DEPTH).then(|| {
+        esxi_raise(
+            "storage core device list --device=DEVICE",
+            "-F ': ' '/No of outstanding IOs with competing worlds/ { print $2 }'",
+            count.min(ESXI_DEPTH.1).into(),
+            "storage core device set --device=DEVICE --sched-num-req-outstanding=",
+        )
+    })
 }
 
 /// `lunette attach --depth`: 16 by default, and as many as it carries out at once. `lunette read`, `write` and `copy` measure for
@@ -325,7 +393,7 @@ mod tests {
         assert!(
             esxi.contains("iscsivmk_LunQDepth=255") && esxi.contains("SocketRcvBufLenKB --int-value=6144")
         );
-        assert!(esxi.contains("# 6144 is the most here, and less than 5859376\n"), "{esxi}");
+        assert!(esxi.contains("# 6144 is the most here, and less than 2929688\n"), "{esxi}");
         assert_eq!(esxi.matches("networkportal add").count(), 4);
         let many = text(&[Change::Connections(9)], "ESXi");
         assert!(many.starts_with("# 8 is the most here, and less than 9\n"), "{many}");
@@ -379,7 +447,24 @@ mod tests {
             text(&[Change::Window(1)], "Lunette as the init")
                 .starts_with("lunette attach URL DIRECTORY --depth 16\n")
         );
-        assert!(text(&[Change::Window(1)], "ESXi").contains("iscsivmk_LunQDepth=128\n"));
+        // What ESXi does by itself.
+        let defaults = [
+            Change::Window(32),
+            Change::TcpWindow(262_144),
+            Change::Burst(262_144),
+            Change::Unasked { first_burst_length: 262_144 },
+        ];
+        for change in defaults {
+            assert_eq!(text(&[change], "ESXi"), "");
+        }
+        let some = text(&[Change::Window(64)], "ESXi");
+        assert!(some.contains("--sched-num-req-outstanding=64") && !some.contains("LunQDepth"), "{some}");
+        assert!(!some.contains("restart"), "{some}");
+        let one_way = text(&[Change::TcpWindow(500 << 10)], "ESXi");
+        assert!(
+            one_way.contains("SocketRcvBufLenKB --int-value=500") && !one_way.contains("SocketSnd"),
+            "{one_way}"
+        );
         let short = [Change::Unasked { first_burst_length: 8192 }, Change::Burst(8192)];
         assert!(
             !commands(&short, "TARGET", None)
@@ -432,6 +517,84 @@ mod tests {
                 "{told}"
             );
         }
+    }
+
+    /// What `esxcli` is told to set when the commands are pasted on a host that lists such values.
+    fn pasted_on_esxi(changes: &[Change], listed: &[(&str, &str)]) -> String {
+        let lists =
+            listed.iter().map(|(of, says)| format!("*'{of}'*) echo '{says}';;\n")).collect::<String>();
+        let script = format!(
+            "esxcli() {{ case \"$*\" in\n*' set '*) echo \"$*\" >&3;;\n{lists}*) echo 'Unknown command' >&2; return 1;; esac; }}\n{}\n",
+            text(changes, "ESXi")
+        );
+        let output = Command::new("sh").args(["-c", &format!("exec 3>&1\n{script}true")]).output().unwrap();
+        assert!(output.status.success(), "{script}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    #[test]
+    fn what_all_of_an_esxi_host_has_is_raised_and_never_lowered_nor_lost() {
+        let depths = |module: &str, disk: &str| {
+            let module = format!(
+                "Name                    Type  Value  Description\n----------------------  ----  -----  -----------\n\
+                 iscsivmk_HostQDepth     int   1024   Maximum Outstanding Commands Per Adapter\n\
+                 iscsivmk_LunQDepth      int   {module}  Maximum Outstanding Commands Per LUN"
+            );
+            let disk = format!(
+                "naa.6\n   Queue Full Threshold: 0\n   No of outstanding IOs with competing worlds: {disk}"
+            );
+            let listed = [
+                ("system module parameters list --module=iscsi_vmk", &*module),
+                ("storage core device list --device=DEVICE", &*disk),
+            ];
+            pasted_on_esxi(&[Change::Window(200)], &listed)
+        };
+        let module = "system module parameters set --module=iscsi_vmk --append --parameter-string=iscsivmk_LunQDepth=200\n";
+        let disk = "storage core device set --device=DEVICE --sched-num-req-outstanding=200\n";
+        for never_set in ["   ", "128"] {
+            assert_eq!(depths(never_set, "32"), format!("{module}{disk}"));
+        }
+        assert_eq!(depths("255", "32"), disk);
+        assert_eq!((depths("512", "256"), depths("200", "200")), (String::new(), String::new()));
+        // The disk takes no more than the adapter, which has its new depth after the restart.
+        let told = text(&[Change::Window(200)], "ESXi");
+        let place = |what: &str| told.find(what).unwrap();
+        assert!(place("LunQDepth=200") < place("# Then restart the host"), "{told}");
+        assert!(place("# Then restart the host") < place("--sched-num-req-outstanding"), "{told}");
+        assert!(
+            told.starts_with("# In the ESXi Shell, these raise what is less, and lower nothing"),
+            "{told}"
+        );
+
+        let buffers = |receive: &str, send: &str| {
+            let says = |now: &str| {
+                format!(
+                    "   Path: /ISCSI/Socket\n   Type: integer\n   Int Value: {now}\n   Default Int Value: 1\n"
+                )
+            };
+            let (receive, send) = (says(receive), says(send));
+            let listed = [
+                ("list --option=/ISCSI/SocketRcvBufLenKB", &*receive),
+                ("list --option=/ISCSI/SocketSndBufLenKB", &*send),
+            ];
+            pasted_on_esxi(&[Change::TcpWindow(1_401_500)], &listed)
+        };
+        let set =
+            |name: &str| format!("system settings advanced set --option=/ISCSI/{name} --int-value=1369\n");
+        assert_eq!(buffers("256", "600"), set("SocketRcvBufLenKB") + &set("SocketSndBufLenKB"));
+        assert_eq!(buffers("2048", "1368"), set("SocketSndBufLenKB"));
+        assert_eq!(buffers("6144", "1369"), "");
+        // Versions that do not have them, and lists that say something else.
+        assert_eq!(pasted_on_esxi(&[Change::TcpWindow(1_401_500), Change::Window(200)], &[]), "");
+
+        let keys = "Name                Current  Default\nFirstBurstLength    262144   262144\nMaxBurstLength      16777215  262144\n\
+                    MaxOutstandingR2T   4        1";
+        let listed = [("iscsi adapter param get --adapter=ADAPTER", keys)];
+        let changes = [Change::Unasked { first_burst_length: 1 << 20 }, Change::OutstandingR2t(4)];
+        assert_eq!(
+            pasted_on_esxi(&changes, &listed),
+            "iscsi adapter param set --adapter=ADAPTER --key=FirstBurstLength --value=1048576\n"
+        );
     }
 
     /// What `sysctl` is told when the commands are pasted on a host with such buffers.

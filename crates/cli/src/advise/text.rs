@@ -21,8 +21,10 @@ pub(super) fn text(told: &Told) -> String {
         };
         let _ = write!(text, ", {}", ways(path, "", lost));
     }
-    if let Some(bytes) = path.tcp_window_bytes {
-        let _ = write!(text, ", TCP windows of {bytes} bytes");
+    if path.up.tcp_window_bytes.is_some() {
+        let window =
+            |way: &Direction| way.tcp_window_bytes.map_or(String::new(), |bytes| format!("{bytes} bytes"));
+        let _ = write!(text, ", TCP windows of {}", ways(path, "", window));
     }
     text.push('\n');
     let (timeouts, of_link): (Vec<&str>, Vec<&str>) =

@@ -9,7 +9,7 @@ mod trial;
 pub(crate) use line::lost;
 pub use line::{line_path, unknown_to_model};
 pub use path::{MeasuredPath, measure_path};
-pub use trial::{Outcome, Trial, tcp_window_bytes};
+pub use trial::{Outcome, Trial, socket_buffers_bytes_max, tcp_window_bytes};
 
 use std::time::Duration;
 

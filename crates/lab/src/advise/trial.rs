@@ -92,10 +92,10 @@ impl Trial<'_> {
     fn carry_out(&self, question: &Question<'_>) -> Result<Outcome, LabError> {
         let ends = Ends { limits: limits(question), ..Ends::default() };
         let site = Site::open(self.link, self.seed, &CONTROLS, self.binary, &ends)?;
-        let tcp_window = question.paths.iter().filter_map(|path| path.tcp_window_bytes).max();
-        if let Some(bytes) = tcp_window {
-            site.near(|| set_tcp_window(bytes))?.map_err(LabError::system("TCP buffers at the near end"))?;
-            site.far(|| set_tcp_window(bytes))?;
+        if let [Some(down), Some(up)] = question.paths.map(|path| path.tcp_window_bytes) {
+            site.near(|| set_tcp_windows(down, up))?
+                .map_err(LabError::system("TCP buffers at the near end"))?;
+            site.far(|| set_tcp_windows(up, down))?;
         }
         let plan = self.plan(&site, question)?;
         let carried = site.near(|| bench(&plan, &Monitor::default()))??;
@@ -211,12 +211,24 @@ pub fn tcp_window_bytes() -> Option<u64> {
     Some((largest("tcp_rmem")? / 2).min(largest("tcp_wmem")? / 4 * 3))
 }
 
-/// Has TCP keep so many bytes under way on connections of this namespace at most. Where it does so already, nothing need be writable.
-fn set_tcp_window(bytes: u64) -> io::Result<()> {
-    if tcp_window_bytes() == Some(bytes) {
+/// The largest buffers that a program may ask for on this machine, in bytes, of a socket that receives and of one that sends (socket(7),
+/// rmem_max, wmem_max); nothing where the system does not tell.
+#[must_use]
+pub fn socket_buffers_bytes_max() -> Option<[u64; 2]> {
+    let most = |name: &str| {
+        let text = fs::read_to_string(format!("/proc/sys/net/core/{name}")).ok()?;
+        text.trim().parse::<u64>().ok()
+    };
+    Some([most("rmem_max")?, most("wmem_max")?])
+}
+
+/// Has TCP of this namespace keep so many bytes under way at most on a connection, of what it receives and of what it sends. Where both
+/// ends do so already, nothing need be writable.
+fn set_tcp_windows(receive: u64, send: u64) -> io::Result<()> {
+    if receive == send && tcp_window_bytes() == Some(receive) {
         return Ok(());
     }
-    let (receive, send) = (bytes.saturating_mul(2).max(4096), (bytes / 3).saturating_mul(4).max(4096));
+    let (receive, send) = (receive.saturating_mul(2).max(4096), (send / 3).saturating_mul(4).max(4096));
     let limit = i32::MAX as u64;
     let write = |name: &str, default: u64, max: u64| {
         let max = max.min(limit);
