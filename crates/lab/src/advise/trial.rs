@@ -3,18 +3,20 @@
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use lunette_link::Link;
+use lunette_wan::tcp_connections;
 use lunette_workload::model::advice::Question;
 use lunette_workload::model::{CongestionControl, Limit};
 use lunette_workload::{Arrivals, Percent, Spread, Workload};
 use serde::Serialize;
 
 use crate::bench::plan::REQUESTS_BYTES_MAX;
-use crate::study::{BLOCK_BYTES, Ends, RANGE_BYTES, Site, UNEXPLAINED};
-use crate::{DEPTH_MAX, Disk, Ending, LabError, Monitor, Negotiated, Plan, Until, Work, bench};
+use crate::study::{BLOCK_BYTES, Ends, RANGE_BYTES, Site, UNEXPLAINED, median};
+use crate::{DEPTH_MAX, Disk, Ending, LabError, Monitor, Negotiated, Phase, Plan, Until, Work, bench};
 
 /// How long is measured, and what comes before; both also grow with the round trip, and with what commands take: so many of them are to
 /// end, so that one more or less is hardly seen, if they do within [`TIME_MAX`].
@@ -25,6 +27,8 @@ const COMMANDS: f64 = 25.0;
 const TIME_MAX: Duration = Duration::from_secs(60);
 /// Losses are few, and each counts for long: so many times as long.
 const LOSSY: u32 = 6;
+/// How often TCP's windows are looked at.
+const LOOK: Duration = Duration::from_millis(100);
 /// What the model knows losses of. A system whose own is another one may allow its networks only Reno beside that.
 const CONTROLS: [&str; 2] = ["cubic", "reno"];
 
@@ -54,7 +58,7 @@ pub struct Trial<'a> {
 pub struct Outcome {
     /// Data per second, in bytes.
     pub measured_bytes_per_s: f64,
-    /// What the model expects of what was agreed on, and of the round trip that was measured.
+    /// What the model expects of what was agreed on, and of the round trip and the TCP windows that were measured.
     pub expected_bytes_per_s: f64,
     /// What the model says the limit is, where about that much came, and else who is: `machine` where this one was late,
     /// `command-order` where writes on several connections waited for each other's losses, and `unexplained`.
@@ -92,13 +96,20 @@ impl Trial<'_> {
     fn carry_out(&self, question: &Question<'_>) -> Result<Outcome, LabError> {
         let ends = Ends { limits: limits(question), ..Ends::default() };
         let site = Site::open(self.link, self.seed, &CONTROLS, self.binary, &ends)?;
-        if let [Some(down), Some(up)] = question.paths.map(|path| path.tcp_window_bytes) {
-            site.near(|| set_tcp_windows(down, up))?
-                .map_err(LabError::system("TCP buffers at the near end"))?;
-            site.far(|| set_tcp_windows(up, down))?;
-        }
+        let is_held = match question.paths.map(|path| path.tcp_window_bytes) {
+            // Where both ends have them already, nothing need be writable.
+            [Some(down), Some(up)] if !(down == up && site.near(tcp_window_bytes)? == Some(down)) => {
+                site.near(|| hold_tcp_windows(down, up))?
+                    .map_err(LabError::system("TCP buffers at the near end"))?;
+                site.far(|| hold_tcp_windows(up, down))?;
+                true
+            }
+            _ => false,
+        };
         let plan = self.plan(&site, question)?;
-        let carried = site.near(|| bench(&plan, &Monitor::default()))??;
+        let monitor = Monitor::default();
+        let (carried, seen) = windows_of(&site, &monitor, || site.near(|| bench(&plan, &monitor)));
+        let carried = carried??;
         if let Ending::Mismatch(what) | Ending::Refused(what) | Ending::Lost(what) = carried.ending {
             return Err(LabError::NotReady(what));
         }
@@ -108,7 +119,10 @@ impl Trial<'_> {
         agreed.settings = negotiated.settings(question.settings.window);
         agreed.read_segment_bytes = negotiated.max_recv_data_segment_length;
         let congestion_control = site.congestion_control()?;
-        for path in &mut agreed.paths {
+        for (path, seen) in agreed.paths.iter_mut().zip(seen) {
+            if is_held {
+                path.tcp_window_bytes = path.tcp_window_bytes.max(seen);
+            }
             path.round_trip = negotiated.idle_round_trip();
             path.congestion_control = CongestionControl::named(&congestion_control);
         }
@@ -222,13 +236,10 @@ pub fn socket_buffers_bytes_max() -> Option<[u64; 2]> {
     Some([most("rmem_max")?, most("wmem_max")?])
 }
 
-/// Has TCP of this namespace keep so many bytes under way at most on a connection, of what it receives and of what it sends. Where both
-/// ends do so already, nothing need be writable.
-fn set_tcp_windows(receive: u64, send: u64) -> io::Result<()> {
-    if receive == send && tcp_window_bytes() == Some(receive) {
-        return Ok(());
-    }
-    let (receive, send) = (receive.saturating_mul(2).max(4096), (send / 3).saturating_mul(4).max(4096));
+/// Has TCP of this namespace keep so many bytes under way on a connection, of what it receives and of what it sends. It is the receiver
+/// that holds to it, whose window can be seen: the sender's buffer is large enough for all that such a window may become.
+fn hold_tcp_windows(receive: u64, send: u64) -> io::Result<()> {
+    let (receive, send) = (receive.saturating_mul(2).max(4096), send.saturating_mul(4).max(4096));
     let limit = i32::MAX as u64;
     let write = |name: &str, default: u64, max: u64| {
         let max = max.min(limit);
@@ -238,9 +249,50 @@ fn set_tcp_windows(receive: u64, send: u64) -> io::Result<()> {
     write("tcp_wmem", 16_384, send)
 }
 
+/// Does something, and looks what receivers let be under way on a connection while it is measured, down and up, in bytes: the medians,
+/// where the kernel tells. A buffer is not yet a window: since Linux 6.6 it is half of its buffer only until packets have shown how much
+/// of one is data.
+fn windows_of<T>(site: &Site, monitor: &Monitor, work: impl FnOnce() -> T) -> (T, [Option<u64>; 2]) {
+    let is_over = AtomicBool::new(false);
+    let look = || {
+        let mut seen = [Vec::new(), Vec::new()];
+        while !is_over.load(Ordering::Relaxed) {
+            if monitor.phase() == Phase::Measuring {
+                // Each end has what the other one lets it send.
+                let senders =
+                    [site.far(tcp_connections).ok(), site.near(tcp_connections).ok().and_then(Result::ok)];
+                for (seen, all) in seen.iter_mut().zip(senders) {
+                    seen.extend(all.into_iter().flatten().map(|one| one.peer_window_bytes));
+                }
+            }
+            thread::sleep(LOOK);
+        }
+        seen
+    };
+    thread::scope(|scope| {
+        let looking = scope.spawn(look);
+        let done = work();
+        is_over.store(true, Ordering::Relaxed);
+        (done, looking.join().unwrap_or_default().map(window_of))
+    })
+}
+
+/// The median, where the kernel tells.
+fn window_of(seen: Vec<u64>) -> Option<u64> {
+    // Far below what a double holds exactly.
+    let windows = seen.into_iter().filter(|bytes| *bytes > 0).map(|bytes| bytes as f64);
+    median(windows.collect()).map(|bytes| bytes as u64)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_median_window_counts_where_the_kernel_tells_it() {
+        assert_eq!(window_of(vec![65_536, 650_000, 653_920, 0]), Some(650_000));
+        assert_eq!((window_of(Vec::new()), window_of(vec![0, 0])), (None, None));
+    }
 
     #[test]
     fn who_misses_by_far_is_not_limited_by_what_was_expected() {
