@@ -1,5 +1,6 @@
 //! One worker: operations of a generator go to an endpoint, and their ends are counted.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use lunette_workload::model::Settings;
@@ -22,7 +23,7 @@ pub(crate) const AGAIN_MAX: u32 = 64;
 const GRACE: Duration = Duration::from_secs(1);
 /// How long operations under way are waited for when the measurement is stopped.
 pub(crate) const STOP_PATIENCE: Duration = Duration::from_secs(2);
-/// How long a busy unit is left alone when nothing of this worker's is under way.
+/// How long a busy unit is left alone while nothing of this worker's ends well there.
 pub(crate) const BUSY_PAUSE: Duration = Duration::from_millis(1);
 
 /// An operation under way.
@@ -73,8 +74,12 @@ pub(crate) struct Worker<'a, E: Endpoint> {
     of_warm_up: usize,
     /// One that waits for another that touches the same blocks.
     held: Option<(Operation, Duration)>,
-    /// What a busy unit did not take, with its buffer.
-    refused: Vec<(u32, E::Buffer)>,
+    /// What a busy unit did not take, with its buffer, in the order in which it is sent again.
+    refused: VecDeque<(u32, E::Buffer)>,
+    /// How many operations have ended well since some of it was sent last.
+    ended_well: usize,
+    /// When one of it is sent again although none has.
+    again_at: Duration,
     recorder: Recorder,
     /// What is to be joined with the target's times, and what decides whether a write needs R2Ts.
     log: Option<(Log, Settings)>,
@@ -121,7 +126,9 @@ impl<'a, E: Endpoint> Worker<'a, E> {
             free: (0..plan.depth).rev().collect(),
             of_warm_up: 0,
             held: None,
-            refused: Vec::new(),
+            refused: VecDeque::new(),
+            ended_well: 0,
+            again_at: start,
             recorder: Recorder::new(plan.interval),
             log,
             processor: shared.processor,
@@ -184,7 +191,7 @@ impl<'a, E: Endpoint> Worker<'a, E> {
             self.source.skip_before(self.begin.saturating_sub(self.start));
             self.processor.begin();
         }
-        self.send_refused();
+        self.send_refused(now);
         let mut timeout = PATIENCE;
         while let Some(slot) = self.free.last().copied() {
             match self.next(now) {
@@ -218,6 +225,10 @@ impl<'a, E: Endpoint> Worker<'a, E> {
         }
         if let Some(end) = self.end.filter(|end| *end > now) {
             timeout = timeout.min(end - now);
+        }
+        if !self.refused.is_empty() {
+            // Nobody has to be awake to send it in time.
+            timeout = timeout.min(BUSY_PAUSE * 2);
         }
         Some(timeout)
     }
@@ -282,15 +293,52 @@ impl<'a, E: Endpoint> Worker<'a, E> {
         Ok(())
     }
 
-    /// Sends again what a busy unit did not take, one at a time: so the way stays narrow while it is busy.
-    fn send_refused(&mut self) {
-        let Some((slot, buffer)) = self.refused.pop() else { return };
-        let under_way = self.slots.len() - self.free.len();
-        if under_way == self.refused.len() + 1 {
-            std::thread::sleep(BUSY_PAUSE);
+    /// Sends again what a busy unit did not take, the first one first: as many as have left room there, or one after a pause. So the way
+    /// stays narrow while it is busy, and nobody waits for ever. What is not taken by the end is not waited for.
+    fn send_refused(&mut self, now: Duration) {
+        let ended_well = std::mem::take(&mut self.ended_well);
+        if self.refused.is_empty() {
+            return;
         }
-        if let Some(Slot { operation, .. }) = self.slots[slot as usize] {
-            self.endpoint.submit(slot, &operation, buffer);
+        if self.takes_no_more(now) {
+            return self.leave_refused(now);
+        }
+        let count = ended_well.max(usize::from(now >= self.again_at)).min(self.refused.len());
+        for (slot, buffer) in self.refused.drain(..count) {
+            self.again_at = now + BUSY_PAUSE;
+            if let Some(Slot { operation, .. }) = self.slots[slot as usize] {
+                self.endpoint.submit(slot, &operation, buffer);
+            }
+        }
+    }
+
+    /// Whether what a busy unit does not take now comes too late.
+    fn takes_no_more(&self, now: Duration) -> bool {
+        // As long as those of an open loop still begin.
+        let more = if self.is_open { GRACE } else { Duration::ZERO };
+        self.is_full() || self.end.is_some_and(|end| now >= end.saturating_add(more))
+    }
+
+    fn leave_refused(&mut self, now: Duration) {
+        for (slot, buffer) in std::mem::take(&mut self.refused) {
+            self.endpoint.recycle(buffer);
+            if let Some(Slot { operation, intended, queued, .. }) = self.slots[slot as usize] {
+                self.leave_out(
+                    operation.kind,
+                    if self.is_open { intended } else { queued.unwrap_or(intended) },
+                    now,
+                );
+                self.leave(slot, &operation, intended);
+            }
+        }
+    }
+
+    /// An operation does not count that was to begin then and has not ended by now; those of an open loop take longer than that.
+    fn leave_out(&mut self, kind: Kind, since: Duration, now: Duration) {
+        let took = now.saturating_sub(since);
+        self.recorder.leave_out(took);
+        if self.is_open && self.counts(since, now) {
+            self.recorder.give_up(kind, took, 1);
         }
     }
 
@@ -302,12 +350,16 @@ impl<'a, E: Endpoint> Worker<'a, E> {
         let queued = *slot.queued.get_or_insert(ended.moments.queued);
         let fault = match (ended.end, ended.buffer) {
             (End::Good, Some(buffer)) => {
+                self.ended_well += 1;
                 self.leave(ended.slot, &operation, intended);
                 return self.good(&operation, intended, &Moments { queued, ..ended.moments }, buffer);
             }
             (End::Busy, Some(buffer)) => {
                 self.recorder.busy += 1;
-                self.refused.push((ended.slot, buffer));
+                if self.refused.is_empty() {
+                    self.again_at = ended.moments.done + BUSY_PAUSE;
+                }
+                self.refused.push_back((ended.slot, buffer));
                 return None;
             }
             (End::Again, Some(buffer)) if slot.again < AGAIN_MAX => {
@@ -431,24 +483,21 @@ impl<'a, E: Endpoint> Worker<'a, E> {
             Some(end) => end,
             None => self.last_done,
         };
-        // A trace may be over before its time.
+        // A trace may be over before its time, if nothing of it was under way then.
         let has_run_out = self.intended(now).is_none() && self.free.len() == self.slots.len();
+        let has_run_out = has_run_out && self.recorder.under_way == 0;
         let until = if has_run_out { until.min(self.last_done) } else { until };
         if let Some(end) = self.end.filter(|_| self.is_open) {
             self.give_up(end.min(now), now.min(end.saturating_add(GRACE)));
         }
-        for slot in self.slots.iter().flatten() {
-            let took = now.saturating_sub(slot.intended);
-            self.recorder.leave_out(took);
-            if self.is_open && self.counts(slot.intended, now) {
-                self.recorder.give_up(slot.operation.kind, took, 1);
-            }
+        let is_abandoned = self.free.len() < self.slots.len();
+        for Slot { operation, intended, .. } in std::mem::take(&mut self.slots).into_iter().flatten() {
+            self.leave_out(operation.kind, intended, now);
         }
         let drained = self.last_done.saturating_sub(until.max(self.begin));
         self.recorder.end(until.saturating_sub(self.begin), drained);
         self.be_over();
         self.recorder.losses = self.endpoint.losses();
-        let is_abandoned = self.free.len() < self.slots.len();
         Done {
             endpoint: self.endpoint,
             recorder: self.recorder,

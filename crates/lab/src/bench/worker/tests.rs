@@ -1,3 +1,4 @@
+use std::collections::VecDeque;
 use std::time::Instant;
 
 use super::super::double::{At, Double, Over};
@@ -93,18 +94,74 @@ fn a_busy_unit_may_still_have_something_to_tell() {
     let plan = Plan { warm_up: Duration::ZERO, depth: 1, ..plan(Until::Count(1), Percent::ALL) };
     let monitor = Monitor::default();
     let endpoint = scripted(|number| match number {
-        0..=99 => End::Busy,
-        100 => End::Again,
+        0..=49 => End::Busy,
+        50 => End::Again,
         _ => End::Good,
     });
     let done = run(&plan, &monitor, endpoint, None);
-    assert_eq!((done.recorder.busy, done.recorder.again, done.recorder.operations()), (100, 1, 1));
+    assert_eq!((done.recorder.busy, done.recorder.again, done.recorder.operations()), (50, 1, 1));
     assert!(!monitor.is_stopped(), "nothing has failed");
-    // All 102 tries are of its latency, and those that came to nothing are of its wait for the command window.
+    // All 52 tries and the 50 pauses are of its latency, and all but the last try is of its wait for the command window.
     let split = &done.recorder.split;
     let histograms = [&done.recorder.read.latency_ns, &split.window, &split.away];
     assert_eq!(histograms.map(|histogram| histogram.max() / 1_000_000), [102, 101, 1]);
     assert_eq!(split.schedule.len(), 0, "it began when it was to");
+}
+
+/// A unit that takes so many at once, from a time on none, and is as long busy with each of them as with any; what it does not take, it says
+/// 50 microseconds later.
+fn taking_at_once(most: usize, until: Duration) -> Double<impl FnMut(&mut At, Duration) -> Vec<Over>> {
+    let mut taken = VecDeque::<(Duration, (u32, Duration))>::new();
+    Double::new(move |at: &mut At, timeout| {
+        assert!(at.now < S(60), "it never ends");
+        let room = if at.now < until { most - taken.len() } else { 0 };
+        let refused = at.under_way.split_off(room.min(at.under_way.len()));
+        taken.extend(at.under_way.drain(..).map(|slot| (at.now + Duration::from_millis(2), slot)));
+        if refused.is_empty() {
+            at.now = (at.now + timeout).min(taken.front().map_or(Duration::MAX, |first| first.0.max(at.now)));
+        } else {
+            at.now += Duration::from_micros(50);
+        }
+        let mut over: Vec<_> = refused.into_iter().map(|slot| (slot, End::Busy)).collect();
+        while let Some((_, slot)) = taken.pop_front_if(|first| first.0 <= at.now) {
+            over.push((slot, End::Good));
+        }
+        over
+    })
+}
+
+#[test]
+fn what_a_busy_unit_does_not_take_has_its_turn() {
+    let plan = Plan { depth: 32, ..plan(Until::Time(S(3)), Percent::ALL) };
+    let done = run(&plan, &Monitor::default(), taking_at_once(8, Duration::MAX), None);
+    let recorder = &done.recorder;
+    let (operations, longest) = (recorder.operations(), recorder.read.latency_ns.max() / 1_000_000);
+    // 8 every 2 ms; each of 32 waits for three others at its place.
+    assert!((11_000..=12_000).contains(&operations), "{operations}");
+    assert!(longest <= 24 && recorder.under_way_longest.as_millis() <= 24, "{longest} ms");
+    assert!(recorder.busy < 3 * operations, "{} refusals for {operations} operations", recorder.busy);
+    // One more where nobody else leaves room: after each pause it is asked whether there is some.
+    let alone = Plan { depth: 1, ..plan };
+    let busy = run(&alone, &Monitor::default(), taking_at_once(0, Duration::MAX), None).recorder.busy;
+    assert!((1000..=4000).contains(&busy), "{busy} refusals in 4 s");
+}
+
+#[test]
+fn what_a_busy_unit_does_not_take_by_the_end_is_left_out() {
+    let closed = Plan { depth: 32, ..plan(Until::Time(S(3)), Percent::ALL) };
+    let done = run(&closed, &Monitor::default(), taking_at_once(8, S(2)), None);
+    assert!(!done.is_abandoned && done.endpoint.at.now < S(4) + Duration::from_millis(10));
+    let Recorder { measured, under_way, under_way_longest, .. } = done.recorder;
+    assert_eq!((measured, under_way), (S(3), 32));
+    assert!(under_way_longest >= S(2), "{under_way_longest:?}");
+    // What was to begin in the time of an open loop has taken so long at least.
+    let open = Plan { depth: 8, ..evenly(closed, 100.0) };
+    let done = run(&open, &Monitor::default(), taking_at_once(8, S(2)), None);
+    assert!(!done.is_abandoned && done.endpoint.at.now < S(5) + Duration::from_millis(10));
+    let recorder = &done.recorder;
+    let (ended, given_up) = (recorder.operations(), recorder.read.given_up_ns.len());
+    assert_eq!((ended + given_up, recorder.under_way, recorder.unserved), (300, 8, 192));
+    assert!(recorder.read.given_up_ns.max() >= 2_990_000_000);
 }
 
 /// What comes at equal distances, so many a second of one worker.
