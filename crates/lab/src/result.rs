@@ -507,6 +507,7 @@ mod tests {
             let plan = Plan {
                 disk: Disk::Local { volume, write: WriteMode::Back },
                 block_bytes: 512,
+                transfer_bytes_max: None,
                 range: Range { offset_bytes: 0, length_bytes: 1 << 20 },
                 work: Work::Trace { name: "lu-du".into(), trace, pace: Pace::None },
                 depth: 1,

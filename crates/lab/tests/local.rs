@@ -43,6 +43,7 @@ fn plan(volume: Arc<Volume>) -> Plan {
     Plan {
         disk: Disk::Local { volume, write: WriteMode::Back },
         block_bytes: 512,
+        transfer_bytes_max: None,
         range: Range { offset_bytes: 0, length_bytes: SIZE_BYTES },
         work: work("4K:3,12K:1", Spread::Uniform, Arrivals::Closed),
         depth: 8,

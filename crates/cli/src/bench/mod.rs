@@ -45,13 +45,14 @@ fn measure(options: &BenchOptions) -> Result<(), Failure> {
         return Err(Failure::usage("this writes, and what is in the range is lost")
             .with_help("--write-destroys-data does it; --read 100 without --verify only reads"));
     }
-    let (disk, capacity, facts) = open(options, writes, &wanted)?;
+    let Opened { disk, capacity, facts, transfer_bytes_max } = open(options, writes, &wanted)?;
     let span = options.range.resolve(&capacity)?;
     let range = Range { offset_bytes: span.offset_bytes(), length_bytes: span.length_bytes() };
     let (until, warm_up) = work::times(options);
     let plan = Plan {
         disk,
         block_bytes: capacity.block_length_bytes,
+        transfer_bytes_max,
         range,
         work: wanted.on(range, capacity.block_length_bytes, options)?,
         depth: options.depth.or(options.profile.map(|profile| profile.depth)).unwrap_or(DEPTH),
@@ -123,12 +124,17 @@ fn inputs(options: &BenchOptions) -> Vec<output::Input<'_>> {
     [disk, trace, times].into_iter().flatten().collect()
 }
 
+/// What is known of a disk that was opened.
+struct Opened {
+    disk: Disk,
+    capacity: Capacity,
+    facts: DiskFacts,
+    /// See [`Plan::transfer_bytes_max`].
+    transfer_bytes_max: Option<u32>,
+}
+
 /// Opens the disk and looks how large it is.
-fn open(
-    options: &BenchOptions,
-    writes: bool,
-    wanted: &Wanted,
-) -> Result<(Disk, Capacity, DiskFacts), Failure> {
+fn open(options: &BenchOptions, writes: bool, wanted: &Wanted) -> Result<Opened, Failure> {
     match &options.disk {
         End::Disk(url) => {
             if options.engine.is_some() {
@@ -139,7 +145,7 @@ fn open(
                     "when a write ends is the target's to choose, by write= of its disk: --write-back is for a file",
                 ));
             }
-            let (disk, capacity, model) = open_unit(url, options, writes, wanted)?;
+            let (disk, capacity, model, bytes_max) = open_unit(url, options, writes, wanted)?;
             let block_bytes = capacity.block_length_bytes;
             let facts = DiskFacts {
                 name: url.to_string(),
@@ -150,7 +156,7 @@ fn open(
                 capacity_bytes: capacity.bytes(),
                 block_bytes,
             };
-            Ok((disk, capacity, facts))
+            Ok(Opened { disk, capacity, facts, transfer_bytes_max: Some(bytes_max) })
         }
         End::File(path) => {
             if options.connections.is_some() {
@@ -177,18 +183,18 @@ fn open(
                 capacity_bytes: capacity.bytes(),
                 block_bytes: block_length_bytes,
             };
-            Ok((Disk::Local { volume, write }, capacity, facts))
+            Ok(Opened { disk: Disk::Local { volume, write }, capacity, facts, transfer_bytes_max: None })
         }
     }
 }
 
-/// Its disk, how large it is, and what it says that it is.
+/// Its disk, how large it is, what it says that it is, and how many bytes one command moves at most.
 fn open_unit(
     url: &TargetUrl,
     options: &BenchOptions,
     writes: bool,
     wanted: &Wanted,
-) -> Result<(Disk, Capacity, String), Failure> {
+) -> Result<(Disk, Capacity, String, u32), Failure> {
     let unit = Unit::open_alone(url, &options.access)?;
     let capacity = unit.capacity()?;
     if writes && unit.facts.is_write_protected() {
@@ -196,8 +202,8 @@ fn open_unit(
         return Err(Failure::scsi(message, Some("see the target's configuration".to_owned())));
     }
     let blocks_max = unit.facts.transfer_blocks_max(SIZE_BYTES_MAX);
-    let bytes_max = u64::from(blocks_max) * u64::from(capacity.block_length_bytes);
-    if wanted.largest_bytes(capacity.block_length_bytes) > bytes_max {
+    let bytes_max = blocks_max.saturating_mul(capacity.block_length_bytes);
+    if wanted.largest_bytes(capacity.block_length_bytes) > bytes_max.into() {
         return Err(Failure::usage(format!(
             "{} transfers at most {bytes_max} bytes in one command",
             unit.name
@@ -208,7 +214,7 @@ fn open_unit(
     unit.close()?;
     let mut session = options.access.session(url);
     session.connections = options.connections.unwrap_or(session.connections);
-    Ok((Disk::Unit { options: Box::new(session), lun: url.lun }, capacity, model))
+    Ok((Disk::Unit { options: Box::new(session), lun: url.lun }, capacity, model, bytes_max))
 }
 
 fn open_local(

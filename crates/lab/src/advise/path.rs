@@ -62,6 +62,7 @@ pub fn measure_path(
     let plan = |(depth, size_bytes): (u32, u32), [warm_up, time]: [Duration; 2], workers| Plan {
         disk: disk.clone(),
         block_bytes,
+        transfer_bytes_max: None,
         range,
         work: reading(size_bytes),
         depth,

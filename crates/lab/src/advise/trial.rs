@@ -174,6 +174,7 @@ impl Trial<'_> {
         Ok(Plan {
             disk: Disk::Unit { options: Box::new(options), lun },
             block_bytes: BLOCK_BYTES,
+            transfer_bytes_max: None,
             range: lunette_workload::Range { offset_bytes: 0, length_bytes: RANGE_BYTES },
             work: Work::Workload { workload, arrivals: Arrivals::Closed },
             depth: question.settings.window,

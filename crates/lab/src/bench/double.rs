@@ -14,6 +14,8 @@ pub(super) struct At {
     pub(super) under_way: Vec<(u32, Duration)>,
     /// Operations that were begun, those among them that were sent again.
     pub(super) submitted: u32,
+    /// The longest of them, in bytes.
+    pub(super) longest_bytes: u32,
     /// A flush never ends.
     pub(super) hangs_in_flush: bool,
 }
@@ -30,7 +32,13 @@ pub(super) type Over = ((u32, Duration), End);
 
 impl<F: FnMut(&mut At, Duration) -> Vec<Over>> Double<F> {
     pub(super) const fn new(poll: F) -> Self {
-        let at = At { now: Duration::ZERO, under_way: Vec::new(), submitted: 0, hangs_in_flush: false };
+        let at = At {
+            now: Duration::ZERO,
+            under_way: Vec::new(),
+            submitted: 0,
+            longest_bytes: 0,
+            hangs_in_flush: false,
+        };
         Self { at, poll }
     }
 }
@@ -55,9 +63,10 @@ impl<F: FnMut(&mut At, Duration) -> Vec<Over>> Endpoint for Double<F> {
 
     fn recycle(&mut self, _: Vec<u8>) {}
 
-    fn submit(&mut self, slot: u32, _: &Operation, _: Vec<u8>) {
+    fn submit(&mut self, slot: u32, operation: &Operation, _: Vec<u8>) {
         self.at.under_way.push((slot, self.at.now));
         self.at.submitted += 1;
+        self.at.longest_bytes = self.at.longest_bytes.max(operation.length_bytes);
     }
 
     fn poll(&mut self, timeout: Duration, ended: &mut Vec<Ended<Vec<u8>>>) -> Result<(), LabError> {

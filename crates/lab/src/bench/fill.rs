@@ -9,11 +9,29 @@ use super::worker::{AGAIN_MAX, BUSY_PAUSE, STOP_PATIENCE};
 use crate::LabError;
 use crate::endpoint::{End, Endpoint};
 
-/// The length of each write in bytes.
+/// The length of each write in bytes, where the disk takes as much in one command.
 const PIECE_BYTES: u64 = 256 << 10;
 /// Writes under way at once.
 const DEPTH: u32 = 8;
 const PATIENCE: Duration = Duration::from_millis(100);
+
+/// What one command of a disk moves.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Transfers {
+    /// The length of its logical blocks in bytes.
+    pub(crate) block_bytes: u32,
+    /// The most in bytes; none: it says nothing.
+    pub(crate) longest_bytes: Option<u32>,
+}
+
+impl Transfers {
+    /// As much as one command moves of so many bytes: whole blocks, one at least.
+    pub(crate) fn at_most(self, bytes: u64) -> u64 {
+        let block_bytes = u64::from(self.block_bytes.max(1));
+        let bytes = self.longest_bytes.map_or(bytes, |longest| bytes.min(longest.into()));
+        (bytes / block_bytes).max(1) * block_bytes
+    }
+}
 
 /// How the filling ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,10 +51,12 @@ pub(crate) enum Filled {
 pub(crate) fn fill<E: Endpoint>(
     endpoint: &mut E,
     ranges: &[Range],
+    transfers: Transfers,
     seed: u64,
     monitor: &Monitor,
 ) -> Result<Filled, LabError> {
-    let mut left = ranges.iter().copied().flat_map(pieces).peekable();
+    let piece_bytes = transfers.at_most(PIECE_BYTES);
+    let mut left = ranges.iter().flat_map(|range| pieces(*range, piece_bytes)).peekable();
     // Each write, and how often it was sent again because the unit had something else to tell.
     let mut slots = [None; DEPTH as usize];
     // What a busy unit did not take.
@@ -105,14 +125,14 @@ pub(crate) fn fill<E: Endpoint>(
     Ok(if is_stable { Filled::Whole } else { Filled::Abandoned })
 }
 
-/// The writes of a range, one behind the other.
-fn pieces(range: Range) -> impl Iterator<Item = Operation> {
+/// The writes of a range, one behind the other, of so many bytes.
+fn pieces(range: Range, piece_bytes: u64) -> impl Iterator<Item = Operation> {
     let end = range.offset_bytes + range.length_bytes;
     let mut at = range.offset_bytes;
     std::iter::from_fn(move || {
         let offset_bytes = at;
         // A piece is not longer than a number of 32 bits can say.
-        let length_bytes = PIECE_BYTES.min(end - at) as u32;
+        let length_bytes = piece_bytes.min(end - at) as u32;
         at += u64::from(length_bytes);
         (length_bytes > 0).then_some(Operation { kind: Kind::Write, offset_bytes, length_bytes })
     })
@@ -122,6 +142,9 @@ fn pieces(range: Range) -> impl Iterator<Item = Operation> {
 mod tests {
     use super::super::double::Double;
     use super::*;
+
+    /// Of a disk that does not say how much it takes.
+    const ANY: Transfers = Transfers { block_bytes: 512, longest_bytes: None };
 
     /// How a filling ends whose unit refuses so many writes before it takes any; and the most that it had at once near the end.
     fn refused(end: fn() -> End, mut left: u32) -> (Result<Filled, String>, usize) {
@@ -138,7 +161,7 @@ mod tests {
             at.under_way.drain(..).map(end).collect()
         });
         let range = Range { offset_bytes: 0, length_bytes: 8 * PIECE_BYTES };
-        let filled = fill(&mut endpoint, &[range], 1, &Monitor::default());
+        let filled = fill(&mut endpoint, &[range], ANY, 1, &Monitor::default());
         drop(endpoint);
         (filled.map_err(|error| error.to_string()), most)
     }
@@ -164,7 +187,7 @@ mod tests {
             at.under_way.drain(..).map(|slot| (slot, end())).collect()
         });
         let range = Range { offset_bytes: 0, length_bytes: pieces * PIECE_BYTES };
-        let filled = fill(&mut endpoint, &[range], 1, &monitor).expect("no fault");
+        let filled = fill(&mut endpoint, &[range], ANY, 1, &monitor).expect("no fault");
         (filled, endpoint.at.submitted, endpoint.at.under_way.len())
     }
 
@@ -173,9 +196,27 @@ mod tests {
         let range = |offset_bytes, length_bytes| Range { offset_bytes, length_bytes };
         let ranges = [range(512, 0), range(1024, 512), range(PIECE_BYTES, 2 * PIECE_BYTES + 512)];
         let told = |operation: Operation| (operation.offset_bytes, u64::from(operation.length_bytes));
-        let written: Vec<_> = ranges.into_iter().flat_map(pieces).map(told).collect();
+        let written: Vec<_> =
+            ranges.into_iter().flat_map(|range| pieces(range, PIECE_BYTES)).map(told).collect();
         let whole = |at: u64| (at * PIECE_BYTES, PIECE_BYTES);
         assert_eq!(written, [(1024, 512), whole(1), whole(2), (3 * PIECE_BYTES, 512)]);
+    }
+
+    #[test]
+    fn no_write_is_longer_than_the_disk_takes() {
+        let at_most =
+            |block_bytes, longest_bytes| Transfers { block_bytes, longest_bytes }.at_most(PIECE_BYTES);
+        assert_eq!([at_most(512, None), at_most(512, Some(16 << 20))], [PIECE_BYTES; 2]);
+        assert_eq!([at_most(512, Some(64 << 10)), at_most(4096, Some(127 << 10))], [64 << 10, 124 << 10]);
+        assert_eq!([at_most(4096, Some(512)), at_most(3 << 9, None)], [4096, PIECE_BYTES / 1536 * 1536]);
+        let mut endpoint = Double::new(|at, _| at.all_good());
+        let range = Range { offset_bytes: 0, length_bytes: 1 << 20 };
+        let transfers = Transfers { block_bytes: 512, longest_bytes: Some(64 << 10) };
+        assert_eq!(
+            fill(&mut endpoint, &[range], transfers, 1, &Monitor::default()).ok(),
+            Some(Filled::Whole)
+        );
+        assert_eq!((endpoint.at.submitted, endpoint.at.longest_bytes), (16, 64 << 10));
     }
 
     #[test]
@@ -199,7 +240,7 @@ mod tests {
         });
         endpoint.at.hangs_in_flush = true;
         let range = Range { offset_bytes: 0, length_bytes: PIECE_BYTES };
-        assert_eq!(fill(&mut endpoint, &[range], 1, &monitor).ok(), Some(Filled::Abandoned));
+        assert_eq!(fill(&mut endpoint, &[range], ANY, 1, &monitor).ok(), Some(Filled::Abandoned));
         assert!(endpoint.at.now > hour, "it was waited for");
     }
 }

@@ -17,7 +17,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 
-pub(crate) use self::fill::{Filled, fill};
+pub(crate) use self::fill::{Filled, Transfers, fill};
 use self::gate::{Gate, LOOK_INTERVAL, Place};
 use self::monitor::{Monitor, Phase};
 use self::plan::{Disk, Plan};
@@ -198,7 +198,8 @@ fn through<E: Endpoint>(
         let mut filled = Filled::Whole;
         if ledger.is_some() {
             monitor.enter(Phase::Filling);
-            filled = fill(&mut endpoint, &[plan.share(number)], shared.content_seed, monitor)?;
+            filled =
+                fill(&mut endpoint, &[plan.share(number)], plan.transfers(), shared.content_seed, monitor)?;
         }
         Ok((endpoint, ledger, filled))
     });
@@ -259,6 +260,7 @@ mod tests {
         Plan {
             disk,
             block_bytes: 512,
+            transfer_bytes_max: None,
             range: Range { offset_bytes: 0, length_bytes: 1 << 20 },
             work: Work::Workload { workload, arrivals: Arrivals::Closed },
             depth: 1,

@@ -6,8 +6,11 @@ use std::time::Duration;
 
 use lunette_block::Volume;
 use lunette_initiator::{Lun, Options};
-use lunette_workload::{Arrivals, Generator, Ledger, Pace, Percent, Range, Trace, Workload};
+use lunette_workload::{
+    Arrivals, GRAINS_MAX, Generator, Ledger, Pace, Percent, Range, Trace, Workload, WorkloadError,
+};
 
+use super::Transfers;
 use super::recorder::STEPS_MAX;
 use super::source::Source;
 use crate::{LabError, WriteMode};
@@ -86,6 +89,8 @@ pub struct Plan {
     pub disk: Disk,
     /// The length of the disk's logical blocks in bytes.
     pub block_bytes: u32,
+    /// The most that one command of the disk moves, in bytes: what is written besides the workload is not longer. None: it says nothing.
+    pub transfer_bytes_max: Option<u32>,
     /// Which part of it, whole blocks.
     pub range: Range,
     /// What.
@@ -178,6 +183,7 @@ impl Plan {
             }
         }
         self.check_shares()?;
+        self.check_ledgers()?;
         self.source(0)?;
         self.ledger(0).map(drop)
     }
@@ -195,6 +201,15 @@ impl Plan {
              give a greater --length, or fewer --workers",
             self.workers, self.range.length_bytes
         )))
+    }
+
+    /// What all workers remember together is no more than one may remember.
+    fn check_ledgers(&self) -> Result<(), LabError> {
+        let grains = self.range.length_bytes / u64::from(self.grain_bytes().max(1));
+        if self.verify && grains > GRAINS_MAX {
+            return Err(WorkloadError::Grains { grains, max: GRAINS_MAX }.into());
+        }
+        Ok(())
     }
 
     /// Holds what is under way at once against the memory that it may have.
@@ -243,6 +258,11 @@ impl Plan {
         Ok(ledger?)
     }
 
+    /// What one command of the disk moves.
+    pub(crate) const fn transfers(&self) -> Transfers {
+        Transfers { block_bytes: self.block_bytes, longest_bytes: self.transfer_bytes_max }
+    }
+
     /// The part of the range that one worker verifies.
     pub(crate) fn share(&self, worker: u32) -> Range {
         self.range.share(worker, self.workers, self.grain_bytes())
@@ -274,32 +294,44 @@ mod tests {
 
     use super::*;
 
+    /// Of 4 KiB at random on memory of a megabyte, verified.
+    fn verified(read: u8) -> Plan {
+        let store = StoreSpec::Memory { size_bytes: 1 << 20 };
+        let volume = Volume::open(&VolumeSpec::new("memory", store)).expect("a volume");
+        let sizes = Sizes::one(4096);
+        let workload =
+            Workload { sizes, read: Percent::new(read), random: Percent::ALL, spread: Spread::Uniform };
+        Plan {
+            disk: Disk::Local { volume, write: WriteMode::Back },
+            block_bytes: 512,
+            transfer_bytes_max: None,
+            range: Range { offset_bytes: 0, length_bytes: 1 << 20 },
+            work: Work::Workload { workload, arrivals: Arrivals::Closed },
+            depth: 1,
+            workers: 1,
+            warm_up: Duration::ZERO,
+            until: Until::Count(1),
+            verify: true,
+            target_times: None,
+            seed: 1,
+            interval: Duration::from_secs(1),
+            patience: None,
+        }
+    }
+
     #[test]
     fn who_reads_nothing_verifies_nothing() {
-        let refused = |read: u8| {
-            let store = StoreSpec::Memory { size_bytes: 1 << 20 };
-            let volume = Volume::open(&VolumeSpec::new("memory", store)).expect("a volume");
-            let sizes = Sizes::one(4096);
-            let workload =
-                Workload { sizes, read: Percent::new(read), random: Percent::ALL, spread: Spread::Uniform };
-            let plan = Plan {
-                disk: Disk::Local { volume, write: WriteMode::Back },
-                block_bytes: 512,
-                range: Range { offset_bytes: 0, length_bytes: 1 << 20 },
-                work: Work::Workload { workload, arrivals: Arrivals::Closed },
-                depth: 1,
-                workers: 1,
-                warm_up: Duration::ZERO,
-                until: Until::Count(1),
-                verify: true,
-                target_times: None,
-                seed: 1,
-                interval: Duration::from_secs(1),
-                patience: None,
-            };
-            plan.check().err().map(|error| error.to_string())
-        };
+        let refused = |read: u8| verified(read).check().err().map(|error| error.to_string());
         assert!(refused(0).is_some_and(|told| told.contains("nothing would be read: give a --read of more")));
         assert_eq!(refused(1), None);
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded_for_all_workers_together() {
+        let range = Range { offset_bytes: 0, length_bytes: (GRAINS_MAX + 4) * 4096 };
+        let plan = Plan { range, workers: 4, until: Until::Count(4), ..verified(50) };
+        let refused = plan.check().err().map(|error| error.to_string());
+        assert!(refused.is_some_and(|told| told.contains(&GRAINS_MAX.to_string())));
+        assert!(Plan { verify: false, ..plan }.check().is_ok(), "nothing is remembered");
     }
 }

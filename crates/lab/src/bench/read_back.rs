@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use lunette_workload::{Kind, Operation, Range, content};
 
+use super::Transfers;
 use super::worker::{AGAIN_MAX, BUSY_PAUSE};
 use crate::LabError;
 use crate::endpoint::{End, Endpoint};
@@ -12,7 +13,7 @@ use crate::endpoint::{End, Endpoint};
 const PLACES: u64 = 8;
 /// The most ranges of which places are read: those of a trace are thousands.
 const RANGES: usize = 32;
-/// So much is read at each in bytes, or less where the range is shorter.
+/// So much is read at each in bytes, or less where the range is shorter or the disk takes less.
 const PIECE_BYTES: u64 = 64 << 10;
 /// Places are apart by a multiple of this in bytes, which is one of every block.
 const STEP_BYTES: u64 = 4096;
@@ -22,10 +23,15 @@ const PATIENCE: Duration = Duration::from_millis(100);
 ///
 /// # Errors
 /// A read fails, or brings something else.
-pub(crate) fn read_back<E: Endpoint>(endpoint: &mut E, ranges: &[Range], seed: u64) -> Result<u64, LabError> {
-    let mut bytes = 0;
+pub(crate) fn read_back<E: Endpoint>(
+    endpoint: &mut E,
+    ranges: &[Range],
+    transfers: Transfers,
+    seed: u64,
+) -> Result<u64, LabError> {
+    let (mut bytes, piece_bytes) = (0, transfers.at_most(PIECE_BYTES));
     for range in ranges.iter().step_by(ranges.len().div_ceil(RANGES).max(1)) {
-        for operation in places(*range) {
+        for operation in places(*range, piece_bytes) {
             let buffer = read(endpoint, &operation)?;
             content::check(seed, operation.offset_bytes, 1, &buffer).map_err(|mismatch| {
                 LabError::NotReady(format!("what was written there is not what is read: {mismatch}"))
@@ -37,9 +43,9 @@ pub(crate) fn read_back<E: Endpoint>(endpoint: &mut E, ranges: &[Range], seed: u
     Ok(bytes)
 }
 
-/// What is read of a range. Its begin and its length are of whole blocks, as these are.
-fn places(range: Range) -> impl Iterator<Item = Operation> {
-    let length = PIECE_BYTES.min(range.length_bytes);
+/// What is read of a range, at most so many bytes at once. Its begin and its length are of whole blocks, as these are.
+fn places(range: Range, piece_bytes: u64) -> impl Iterator<Item = Operation> {
+    let length = piece_bytes.min(range.length_bytes);
     let room = range.length_bytes - length;
     let step = (room / (PLACES - 1)).next_multiple_of(STEP_BYTES);
     let count = if room == 0 { 1 } else { PLACES };
@@ -85,7 +91,7 @@ mod tests {
         let range = |offset_bytes, length_bytes| Range { offset_bytes, length_bytes };
         for (of, count) in [(range(512, 512), 1), (range(1 << 20, 64 << 20), 8), (range(4096, 100 << 10), 8)]
         {
-            let read: Vec<_> = places(of).collect();
+            let read: Vec<_> = places(of, PIECE_BYTES).collect();
             let end = |read: &Operation| read.offset_bytes + u64::from(read.length_bytes);
             assert_eq!((read.len(), read[0].offset_bytes), (count, of.offset_bytes));
             assert_eq!(read.last().map(end), Some(of.offset_bytes + of.length_bytes));
@@ -102,12 +108,15 @@ mod tests {
             Range { offset_bytes: 0, length_bytes: 1 << 20 },
             Range { offset_bytes: 4 << 20, length_bytes: 4096 },
         ];
-        fill(&mut disk, &ranges, 1, &Monitor::default()).expect("a filling");
-        assert_eq!(read_back(&mut disk, &ranges, 1).ok(), Some(8 * (64 << 10) + 4096));
+        let any = Transfers { block_bytes: 512, longest_bytes: None };
+        fill(&mut disk, &ranges, any, 1, &Monitor::default()).expect("a filling");
+        assert_eq!(read_back(&mut disk, &ranges, any, 1).ok(), Some(8 * (64 << 10) + 4096));
+        let short = Transfers { longest_bytes: Some(16 << 10), ..any };
+        assert_eq!(read_back(&mut disk, &ranges, short, 1).ok(), Some(8 * (16 << 10) + 4096));
         // What somebody else has written, what lies elsewhere, and what was never written.
-        let wrong = read_back(&mut disk, &ranges, 2);
+        let wrong = read_back(&mut disk, &ranges, any, 2);
         assert!(wrong.is_err_and(|error| error.to_string().contains("is not what is read")));
         let elsewhere = [Range { offset_bytes: 6 << 20, length_bytes: 4096 }];
-        assert!(read_back(&mut disk, &elsewhere, 1).is_err());
+        assert!(read_back(&mut disk, &elsewhere, any, 1).is_err());
     }
 }

@@ -9,7 +9,7 @@ use lunette_initiator::{Lun, Options};
 use lunette_workload::{Kind, Range, Trace};
 
 use super::site::{BLOCK_BYTES, Site};
-use crate::bench::{Filled, fill, read_back};
+use crate::bench::{Filled, Transfers, fill, read_back};
 use crate::endpoint::{Endpoint, Session, SessionDisk};
 use crate::{LabError, Monitor};
 
@@ -81,11 +81,13 @@ impl Site {
     fn write_at_target(&self, disk: &SessionDisk<'_>, ranges: &[Range], seed: u64) -> Result<(), LabError> {
         self.at_target(|| {
             let mut session = Session::open(disk)?;
-            let filled = fill(&mut session, ranges, seed, &Monitor::default())?;
+            // No target of a study takes less in one command than is written at once.
+            let transfers = Transfers { block_bytes: disk.block_bytes, longest_bytes: None };
+            let filled = fill(&mut session, ranges, transfers, seed, &Monitor::default())?;
             if filled != Filled::Whole {
                 return Err(LabError::NotReady("a disk is not written".to_owned()));
             }
-            let right_bytes = read_back(&mut session, ranges, seed)?;
+            let right_bytes = read_back(&mut session, ranges, transfers, seed)?;
             session.close();
             self.written().read_back_bytes.fetch_add(right_bytes, Ordering::Relaxed);
             Ok(())

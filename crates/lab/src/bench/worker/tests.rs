@@ -18,6 +18,7 @@ fn plan(until: Until, read: Percent) -> Plan {
     Plan {
         disk: Disk::Unit { options: Box::new(url.options()), lun: Lun::default() },
         block_bytes: 512,
+        transfer_bytes_max: None,
         range: Range { offset_bytes: 0, length_bytes: 1 << 20 },
         work: Work::Workload { workload, arrivals: Arrivals::Closed },
         depth: 4,

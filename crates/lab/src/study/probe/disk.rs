@@ -198,6 +198,7 @@ impl DiskProbe {
         Plan {
             disk,
             block_bytes: BLOCK_BYTES,
+            transfer_bytes_max: None,
             range: Range { offset_bytes: 0, length_bytes },
             work,
             depth: self.depth,
@@ -406,7 +407,7 @@ fn local(probe: &DiskProbe, duty: Duty, monitor: &Monitor) -> Result<Run, LabErr
     let write = WriteMode::Back;
     let plan = probe.plan(Disk::Local { volume: Arc::clone(&volume), write }, duty);
     let mut local = Local::open(&volume, write)?;
-    fill(&mut local, &probe.read_ranges(&plan), duty.seed, &Monitor::default())?;
+    fill(&mut local, &probe.read_ranges(&plan), plan.transfers(), duty.seed, &Monitor::default())?;
     local.close();
     let carried = patiently(plan, |plan| bench(plan, monitor));
     // It has nothing to lose.
