@@ -6,7 +6,9 @@ mod text;
 mod work;
 
 use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
+use std::time::Duration;
 
 use lunette_block::{IdentityOverride, StoreSpec, Volume, VolumeSpec, is_block_device, logical_sector_bytes};
 use lunette_initiator::TargetUrl;
@@ -28,6 +30,8 @@ const FILE_BLOCK_BYTES: u32 = 512;
 /// The environment variable in which `lunette wan` names its link to what runs over it.
 pub(crate) const LINK_VARIABLE: &str = "LUNETTE_LINK";
 const DEPTH: u32 = 16;
+/// How long a file or device is closed before that is told.
+const CLOSE_PATIENCE: Duration = Duration::from_millis(500);
 /// Whose times a target tells.
 const TIMES_HELP: &str = "a target of ours writes the file TARGET.LUN.times of each disk where it is told to: `lunette serve --trace-directory \
                           DIRECTORY --task-times`, or task_times = true in its configuration";
@@ -98,12 +102,48 @@ fn measure(options: &BenchOptions) -> Result<(), Failure> {
     };
     let mut result = BenchResult::new(&plan, carried, facts, host, link, profile);
     result.link_doubt = link_doubt;
-    let closed = match &plan.disk {
-        Disk::Local { volume, .. } => volume.close(),
-        Disk::Unit { .. } | Disk::Units { .. } => Ok(()),
-    };
-    report(options, &result)?;
-    closed.map_err(|error| Failure::new("the file or device", &error))
+    // What was measured is not to be lost while what was written is made stable, which may take minutes.
+    told_and_closed(
+        || report(options, &result),
+        || match &plan.disk {
+            Disk::Local { volume, .. } => close(volume),
+            Disk::Unit { .. } | Disk::Units { .. } => Ok(()),
+        },
+    )
+}
+
+/// Tells what was measured, then closes the disk, one although the other fails.
+fn told_and_closed(
+    tell: impl FnOnce() -> Result<(), Failure>,
+    close: impl FnOnce() -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let told = tell();
+    let closed = close();
+    if let (Err(_), Err(unstable)) = (&told, &closed) {
+        say(&format!("lunette: {unstable}"));
+    }
+    told.and(closed)
+}
+
+/// Closes a file or device, with which what was written is made stable. Whoever has to wait for that hears why.
+fn close(volume: &Volume) -> Result<(), Failure> {
+    let (ended, end) = mpsc::channel();
+    let closed = thread::scope(|scope| {
+        let closing = scope.spawn(move || {
+            let closed = volume.close();
+            drop(ended);
+            closed
+        });
+        // Nothing is ever sent.
+        if end.recv_timeout(CLOSE_PATIENCE) == Err::<(), _>(RecvTimeoutError::Timeout) {
+            say("lunette: what was written is being made stable");
+        }
+        closing.join()
+    });
+    match closed {
+        Ok(closed) => closed.map_err(|error| Failure::new("the file or device", &error)),
+        Err(_) => Err(failure(&LabError::Panicked)),
+    }
 }
 
 /// The emulated link or the proxy between this process and a disk, as results have it: what a proxy says that is at the portal,
@@ -288,4 +328,32 @@ fn report(options: &BenchOptions, result: &BenchResult) -> Result<(), Failure> {
         say(&format!("lunette: {unwritten}"));
     }
     ended.and(written)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    #[test]
+    fn what_was_measured_is_told_before_the_disk_is_closed() {
+        let done = RefCell::new(Vec::new());
+        let step = |name: &'static str, fails: bool| {
+            let done = &done;
+            move || {
+                done.borrow_mut().push(name);
+                if fails { Err(Failure::local(name.to_owned())) } else { Ok(()) }
+            }
+        };
+        let told = |fails: [bool; 2]| {
+            let ended = told_and_closed(step("told", fails[0]), step("closed", fails[1]));
+            ended.err().map(|failure| failure.to_string())
+        };
+        assert_eq!(told([false, false]), None);
+        assert_eq!(told([false, true]).as_deref(), Some("closed"));
+        assert_eq!(told([true, false]).as_deref(), Some("told"));
+        assert_eq!(told([true, true]).as_deref(), Some("told"));
+        assert_eq!(*done.borrow(), ["told", "closed"].repeat(4));
+    }
 }
