@@ -295,7 +295,7 @@ pub struct Times {
     pub sent: Option<Duration>,
     /// The first byte of an answer came.
     pub first_byte: Option<Duration>,
-    /// It was complete.
+    /// It was complete: its answer, and what was read, had been taken from the system, or it had failed.
     pub done: Duration,
     /// What that last try was called in its session.
     pub tag: Option<InitiatorTaskTag>,

@@ -77,6 +77,21 @@ fn several_connections_carry_one_session() {
     engine.close().expect("a logout");
 }
 
+/// The data of a short read comes with its answer, and has still to be taken from the system.
+#[test]
+fn a_read_is_complete_when_its_data_has_been_read() {
+    let target = InProcess::start(&["mem:16M"]);
+    let mut engine = connect(options(target.name(), target.portal()));
+    make_ready(&mut engine, 0);
+    for blocks in [1, 8, 128] {
+        let ended = execute(&mut engine, read(0, 0, blocks, 512));
+        let (first_byte, done) = (ended.times.first_byte, ended.times.done);
+        assert!(ended.is_good() && first_byte.is_some_and(|first| first < done), "{:?}", ended.times);
+        assert!(done <= engine.elapsed());
+    }
+    engine.close().expect("a logout");
+}
+
 #[test]
 fn statuses_and_sense_come_back_and_the_session_goes_on() {
     let target = InProcess::start(&["mem:16M"]);

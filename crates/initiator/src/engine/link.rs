@@ -127,13 +127,14 @@ impl Engine {
     pub(super) fn close_link(&mut self, id: ConnectionId) -> Option<Cid> {
         let at = self.links.iter().position(|link| link.id == id)?;
         let mut link = self.links.swap_remove(at);
-        link.transmitter.clear(self.now, &mut self.table);
+        link.transmitter.clear(self.last_time(), &mut self.table);
         Some(link.cid)
     }
 
     pub(super) fn close_all_links(&mut self) {
+        let now = self.last_time();
         for mut link in std::mem::take(&mut self.links) {
-            link.transmitter.clear(self.now, &mut self.table);
+            link.transmitter.clear(now, &mut self.table);
         }
     }
 
@@ -238,30 +239,35 @@ impl Engine {
             if flags.contains(epoll::EventFlags::OUT) && self.watch(at, false).is_err() {
                 continue;
             }
-            if flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR)
-                && let Err(failure) = self.read_from(at)
-            {
-                let id = self.links[at].id;
-                self.broke(id, &failure);
+            if flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR) {
+                self.read_from(token);
             }
             self.settle();
         }
     }
 
-    fn read_from(&mut self, at: usize) -> Result<(), Failure> {
-        let link = &mut self.links[at];
-        let mut context = Context {
-            now: self.now,
-            session: &mut self.session,
-            table: &mut self.table,
-            outbox: &mut self.outbox,
-        };
+    /// Reads what has come on a connection. What ends by one read ends before the next one: it was complete then, and not before.
+    fn read_from(&mut self, token: u64) {
         for _ in 0..READS_MAX {
-            if !link.receiver.read(&link.socket, &mut self.scratch, &mut context)? {
-                break;
+            let came_at = self.last_time();
+            // What came may have closed it.
+            let Some(link) = self.links.iter_mut().find(|link| link.token == token) else { return };
+            let id = link.id;
+            let mut context = Context {
+                now: self.now,
+                came_at,
+                session: &mut self.session,
+                table: &mut self.table,
+                outbox: &mut self.outbox,
+            };
+            let read = link.receiver.read(&link.socket, &mut self.scratch, &mut context);
+            self.read_at = self.start.elapsed();
+            match read {
+                Ok(true) => self.settle(),
+                Ok(false) => return,
+                Err(failure) => return self.broke(id, &failure),
             }
         }
-        Ok(())
     }
 
     /// A connection is of no use any more.

@@ -153,8 +153,10 @@ pub struct Engine {
     learnt: Learnt,
     isid: Isid,
     start: Instant,
-    /// The time of this turn.
+    /// The time of this turn. All that had come by then is read before anything counts as late.
     now: Duration,
+    /// When what was read last had been read, data and all: what ends by it was complete then.
+    read_at: Duration,
     epoll: OwnedFd,
     waker: Waker,
     session: Session,
@@ -241,6 +243,7 @@ impl Engine {
             isid,
             start: Instant::now(),
             now: Duration::ZERO,
+            read_at: Duration::ZERO,
             epoll,
             waker,
             state: State::Up,

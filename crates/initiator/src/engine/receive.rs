@@ -28,7 +28,10 @@ const SHORT_AMONG_LONG: u8 = 8;
 
 /// What a receiver works on besides its own bytes.
 pub(super) struct Context<'a> {
+    /// The time of the turn.
     pub(super) now: Duration,
+    /// When what is read now had come, as far as is known: at the beginning of the turn, or when the read before it was over.
+    pub(super) came_at: Duration,
     pub(super) session: &'a mut Session,
     pub(super) table: &'a mut Table,
     pub(super) outbox: &'a mut Outbox,
@@ -160,7 +163,7 @@ impl Receiver {
         if let Some(landing) = landing {
             landing.filled += landed;
             if landed > 0 && matches!(landing.target, Target::Task { .. }) {
-                context.table.note_data(context.now);
+                context.table.note_data(context.came_at);
             }
         }
         Ok(Some((read - landed, read == asked)))
@@ -313,7 +316,7 @@ impl Receiver {
             _ => None,
         };
         if let Some(tag) = task {
-            context.table.note_answer(context.now, tag, segment.length as usize);
+            context.table.note_answer(context.came_at, tag, segment.length as usize);
         }
         context.session.received(context.now, self.connection, pdu, segment, context.outbox);
     }

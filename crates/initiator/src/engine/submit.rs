@@ -131,6 +131,6 @@ impl Engine {
         {
             self.dirty.push(pending.command.lun);
         }
-        self.table.end(self.now, place, ending);
+        self.table.end(self.last_time(), place, ending);
     }
 }

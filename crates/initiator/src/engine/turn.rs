@@ -10,6 +10,11 @@ use super::{EVENTS_MAX, Engine, State};
 use crate::Error;
 
 impl Engine {
+    /// The time of this turn, or when something was read in it.
+    pub(super) fn last_time(&self) -> Duration {
+        self.now.max(self.read_at)
+    }
+
     /// Waits for something to happen, until something is due at most.
     pub(super) fn wait(&mut self, timeout: Option<Duration>) -> Result<(), Error> {
         let limit = match (timeout, self.deadline()) {

@@ -241,7 +241,7 @@ impl Engine {
             queued: held.queued,
             sent: completion.times.sent.map(|sent| sent + began),
             first_byte: completion.times.first_byte.map(|first| first + began),
-            done: self.now,
+            done: completion.times.done + began,
             tag: completion.times.tag,
         };
         let outcome = match &completion.result {
@@ -277,7 +277,7 @@ impl Engine {
         let Some(mut held) = self.core.take(key) else { return };
         let buffer = take_buffer(&mut held.command.data);
         let received = if result.is_ok() { held.received } else { 0 };
-        let times = Times { done: self.now, ..held.times };
+        let times = Times { done: self.now.max(held.times.done), ..held.times };
         self.done.push(Completion { id, result, buffer, received, times, attempts, session });
     }
 
