@@ -6,7 +6,7 @@ use lunette_block::OperationKind;
 use lunette_target::config::LunFlag;
 use lunette_tests::in_process::InProcess;
 use lunette_tests::raw::{BLOCK_BYTES, Raw, lun_field, plain};
-use lunette_wire::initiator::{ScsiCommand, TaskManagementFunction as Function};
+use lunette_wire::initiator::{LogoutReason, ScsiCommand, TaskManagementFunction as Function};
 use lunette_wire::{InitiatorTaskTag, TargetPdu};
 
 use crate::{A_WHILE, BUS_DEVICE_RESET, COMPLETE, DISK, expect_attention, ready_session};
@@ -66,8 +66,8 @@ fn two_that_abort_each_other_do_not_wait_for_ever() {
 }
 
 /// Long enough that its data goes to the socket from where it lies, and so many that sockets do not hold it.
-const LONG_BLOCKS: u32 = 2048;
-const READS: usize = 24;
+pub(crate) const LONG_BLOCKS: u32 = 2048;
+pub(crate) const READS: usize = 24;
 
 /// The same of reads that are answered before the next command is looked at: as many as that, and what is left fits into the command
 /// window.
@@ -75,7 +75,7 @@ const SHORT_BLOCKS: u32 = 63;
 const SHORT_READS: usize = 200;
 
 /// As [`unsent_reads_of`] long reads.
-fn unsent_reads(before: impl FnOnce(&mut Raw)) -> (InProcess, Vec<InitiatorTaskTag>, [Raw; 2]) {
+pub(crate) fn unsent_reads(before: impl FnOnce(&mut Raw)) -> (InProcess, Vec<InitiatorTaskTag>, [Raw; 2]) {
     unsent_reads_of((READS, LONG_BLOCKS), before)
 }
 
@@ -106,8 +106,17 @@ fn unsent_reads_of(
     (target, tags, [reading, other])
 }
 
+/// The session ends, and its connection has its reads to send yet.
+pub(crate) fn leave(target: &InProcess, reading: &mut Raw) {
+    // What a store has would keep it.
+    target.faults(0).clear();
+    thread::sleep(A_WHILE);
+    reading.log_out(LogoutReason::CloseSession, 0).expect("sent");
+    thread::sleep(A_WHILE);
+}
+
 /// The connection ends, and no data comes before that but zeroes, and not all of it.
-fn expect_end_without_news(reading: &mut Raw, (reads, blocks): (usize, u32)) {
+pub(crate) fn expect_end_without_news(reading: &mut Raw, (reads, blocks): (usize, u32)) {
     let mut bytes_left = reads * blocks as usize * BLOCK_BYTES;
     while let Ok((pdu, data)) = reading.receive_any() {
         if matches!(pdu, TargetPdu::ScsiDataIn(_)) {
@@ -127,10 +136,12 @@ fn expect_fenced(target: &InProcess, reads: (usize, u32), reading: &mut Raw, oth
     target.drain();
 }
 
-/// SPC-4: a nexus that is preempted so reads nothing that is written afterwards, and keeps nobody waiting.
+/// SPC-4: a nexus that is preempted so reads nothing that is written afterwards, and keeps nobody waiting; nor by a connection that still
+/// sends what its session has left.
 #[test]
 fn who_is_preempted_reads_nothing_that_is_written_afterwards() {
-    for reads in [(READS, LONG_BLOCKS), (SHORT_READS, SHORT_BLOCKS)] {
+    let long = (READS, LONG_BLOCKS);
+    for (reads, has_left) in [(long, false), (long, true), ((SHORT_READS, SHORT_BLOCKS), false)] {
         let (target, _, [mut reading, mut other]) = unsent_reads_of(reads, |reading| {
             for (action, keys) in [(REGISTER_AND_IGNORE, [0, 0xa1]), (RESERVE, [0xa1, 0])] {
                 let tag = reserve_out(reading, 1, action, keys);
@@ -139,6 +150,9 @@ fn who_is_preempted_reads_nothing_that_is_written_afterwards() {
         });
         let tag = reserve_out(&mut other, 1, REGISTER_AND_IGNORE, [0, 0xb1]);
         other.good(tag).expect("registered");
+        if has_left {
+            leave(&target, &mut reading);
+        }
         let tag = reserve_out(&mut other, 1, PREEMPT_AND_ABORT, [0xb1, 0xa1]);
         other.good(tag).expect("preempted");
         expect_fenced(&target, reads, &mut reading, &mut other);

@@ -9,6 +9,7 @@ use lunette_tests::in_process::InProcess;
 use lunette_tests::initiator::{ChapOptions, LoginOptions};
 use lunette_tests::raw::Raw;
 
+use crate::preemption::{LONG_BLOCKS, READS, expect_end_without_news, leave, unsent_reads};
 use crate::{DISK, SECOND_DISK, SESSION_DROP, event, expect_attention, expect_ready};
 
 const STATE_CHANGED: (u8, u8, u8) = (6, 0x2a, 6);
@@ -88,6 +89,25 @@ fn who_may_see_something_else_is_sent_away_and_others_stay() {
     target.faults(0).clear();
     other.data_in(reading).expect("its read goes on");
     expect_ready(&mut other, 0);
+}
+
+/// What it has read and not taken is taken from the medium later: what is written from now on is not for it.
+#[test]
+fn who_may_not_read_any_more_gets_nothing_that_is_written_afterwards() {
+    for has_left in [false, true] {
+        let (mut target, _, [mut reading, _]) = unsent_reads(|_| {});
+        if has_left {
+            leave(&target, &mut reading);
+        }
+        let everything = rule(HOST_B, Grant::Everything { read_only: false });
+        let locked_out = target.reload(|config| config.targets[0].access = vec![everything]);
+        assert_eq!(locked_out.expect("a good configuration").applied.len(), 1);
+        let mut writing = session(&target, HOST_B);
+        writing.make_ready(1).expect("a ready unit");
+        let tag = writing.write(1, 0, &[0xbb; 65536]).expect("sent");
+        writing.good(tag).expect("a write");
+        expect_end_without_news(&mut reading, (READS, LONG_BLOCKS));
+    }
 }
 
 fn user(name: &str, secret: &str) -> ChapUser {

@@ -39,6 +39,11 @@ impl Unsent {
         path.unit.tasks().hold_unsent(&path.member);
         Self { unit: Arc::clone(&path.unit), member: Arc::clone(&path.member) }
     }
+
+    /// Whether the read was of this unit.
+    pub fn is_of(&self, unit: &LogicalUnit) -> bool {
+        std::ptr::eq(&*self.unit, unit)
+    }
 }
 
 impl Drop for Unsent {

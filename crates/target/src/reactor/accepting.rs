@@ -63,16 +63,6 @@ impl Reactor {
         }
     }
 
-    /// Has a connection closed when all that is queued for it has gone out.
-    pub(super) fn close_after_sending(&mut self, token: Token, reason: Disconnect) {
-        if let Some(connection) = self.connection(token) {
-            connection.close_after_sending(reason);
-            if !std::mem::replace(&mut connection.is_dirty, true) {
-                self.dirty.push(token.index);
-            }
-        }
-    }
-
     pub(super) fn connection(&mut self, token: Token) -> Option<&mut Connection> {
         self.connections.get_mut(token.index).filter(|connection| connection.token == token)
     }
@@ -101,7 +91,8 @@ impl Reactor {
         // Closing the descriptor would do it too, but only once no duplicate is left.
         let _ = epoll::delete(&self.epoll, &connection.socket);
         self.load.fetch_sub(1, Ordering::Relaxed);
-        if matches!(reason, Disconnect::Fenced) {
+        let leaves_reads = || connection.reader.is_some() && connection.transmitter.has_unsent(None);
+        if matches!(reason, Disconnect::Fenced | Disconnect::NotAdmitted) || leaves_reads() {
             // What the socket has is thrown away: it may be the page cache's. If that fails it goes out.
             let _ = set_socket_linger(&connection.socket, Some(Duration::ZERO));
         }

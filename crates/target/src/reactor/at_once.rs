@@ -283,7 +283,7 @@ impl Reactor {
 /// The data of a read where it lies, if its store lends it.
 fn lend(volume: &Arc<Volume>, command: &Unhindered<'_>) -> Option<Medium> {
     let range = volume.lendable(command.offset_bytes(), command.length_bytes())?;
-    Some(Medium::Lent { range, _held: Some(command.send_later()?) })
+    Some(Medium::Lent { range, held: Some(command.send_later()?) })
 }
 
 #[cfg(test)]

@@ -221,10 +221,10 @@ impl Reactor {
         }
         let medium = if is_lent {
             let range = volume.lendable(offset_bytes, length_bytes);
-            range.map(|range| Medium::Lent { range, _held: command.send_later(&attachment.nexus) })
+            range.map(|range| Medium::Lent { range, held: command.send_later(&attachment.nexus) })
         } else {
             let range = volume.cached(offset_bytes, length_bytes);
-            range.map(|range| Medium::Cached { range, _held: command.send_later(&attachment.nexus) })
+            range.map(|range| Medium::Cached { range, held: command.send_later(&attachment.nexus) })
         };
         if medium.is_none() {
             return false;

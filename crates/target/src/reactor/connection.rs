@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use rustix::event::epoll;
 use tracing::{debug, info, warn};
 
 use super::company::{SendLimit, Sent};
+use super::leaving::Reader;
 use super::login::new_login;
 use super::pace::Pace;
 use super::receive::Receiver;
@@ -194,6 +196,8 @@ pub(super) struct Connection {
     /// The longest data segment that is taken in full feature phase, in bytes: what was declared to the initiator.
     pub(super) segment_max: u32,
     closing: Option<Closing>,
+    /// Whose answers it sends still, once it is closing.
+    pub(super) reader: Option<Arc<Reader>>,
     closing_since: Option<Duration>,
     accepted_at: Duration,
     /// It has come from another reactor, and will not be sent on.
@@ -245,6 +249,7 @@ impl Connection {
             digests: Digests::default(),
             segment_max,
             closing: None,
+            reader: None,
             closing_since: None,
             accepted_at: now,
             has_moved: false,
@@ -281,8 +286,9 @@ impl Connection {
     }
 
     /// Closes the connection when all that is queued has gone out.
-    pub(super) fn close_after_sending(&mut self, reason: Disconnect) {
+    pub(super) fn close_after_sending(&mut self, reason: Disconnect, reader: Option<Arc<Reader>>) {
         self.stage = Stage::Closing;
+        self.reader = reader;
         self.closing.get_or_insert(Closing::Sending(reason));
     }
 

@@ -5,6 +5,7 @@ use lunette_scsi::Lun;
 
 use super::Reactor;
 use super::connection::Disconnect;
+use super::leaving::Reader;
 
 /// PDUs that gather before they are queued: enough to share the work, few enough that large ones are sent early.
 pub(super) const PDUS_GATHERED_MAX: usize = 8;
@@ -88,8 +89,10 @@ impl Reactor {
             Event::Close { cid, reason } => {
                 // What the core had to say before it must still go out.
                 self.queue_pdus(index);
-                if let Some(token) = self.sessions.get_mut(index).and_then(|session| session.unlink(cid)) {
-                    self.close_after_sending(token, Disconnect::Session(reason));
+                let Some(session) = self.sessions.get_mut(index) else { return };
+                if let Some(token) = session.unlink(cid) {
+                    let reader = Reader::of(session);
+                    self.close_after_sending(token, Disconnect::Session(reason), reader);
                 }
             }
             Event::Cleared { lun } => {

@@ -105,7 +105,7 @@ impl Reactor {
     pub(super) fn fail_login(&mut self, index: usize, reply: LoginReply, failure: &LoginFailure) {
         self.send_login(index, reply);
         if let Some(connection) = self.connections.get_mut(index) {
-            connection.close_after_sending(Disconnect::Login(failure.to_string()));
+            connection.close_after_sending(Disconnect::Login(failure.to_string()), None);
         }
     }
 

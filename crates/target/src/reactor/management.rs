@@ -11,6 +11,7 @@ use lunette_wire::{Cid, LunField};
 use tracing::{debug, info, warn};
 
 use super::connection::{Disconnect, Token};
+use super::leaving::Reader;
 use super::pending::PendingFunction;
 use super::preempt::settled_failures;
 use super::session::Attachment;
@@ -203,6 +204,7 @@ impl Reactor {
                 self.end_reads(index, scope.unit, scope.taken);
             }
         }
+        self.end_reads_left(&scope);
         let pieces = self.copies_on_units_of(&scope);
         self.pending_aborts.add(tasks, pieces, (scope.reactor, scope.request));
     }
@@ -239,8 +241,9 @@ impl Reactor {
     }
 
     /// Ends the sessions whose initiators would not get in again as they are; those log in again, where they may, and
-    /// see what they may see now.
+    /// see what they may see now. What they have read is sent only as far as it needs nothing more of the medium.
     pub(super) fn reconsider(&mut self) {
+        self.reconsider_readers();
         let connections = &self.connections;
         let is_as_before = |session: &TargetSession| {
             let Some(attachment) = &session.attachment else { return true };
@@ -259,13 +262,14 @@ impl Reactor {
         }
     }
 
-    /// Tells an initiator that its session ends (4.2.6), and ends it; what is queued for it goes out.
+    /// Tells an initiator that its session ends (4.2.6), and ends it; what is queued for it goes out, if it may still read.
     fn dismiss(&mut self, index: usize, reason: impl Fn() -> Disconnect) {
         let Some(session) = self.sessions.get_mut(index) else { return };
         session.core.announce_drop(&mut self.outbox);
+        let reader = Reader::of(session);
         self.queue_pdus(index);
         for token in self.close_session(index) {
-            self.close_after_sending(token, reason());
+            self.close_after_sending(token, reason(), reader.clone());
         }
     }
 

@@ -23,6 +23,7 @@ mod heralds;
 mod hoard;
 mod joining;
 mod landing;
+mod leaving;
 mod login;
 mod management;
 mod pace;

@@ -74,9 +74,9 @@ pub(super) enum Medium {
     /// The data.
     Read(Buffer),
     /// Where the data lies, and what keeps ORDERED commands from changing it before it is sent.
-    Cached { range: CachedRange, _held: Option<Unsent> },
+    Cached { range: CachedRange, held: Option<Unsent> },
     /// The same, of what lies in this process's memory.
-    Lent { range: LentRange, _held: Option<Unsent> },
+    Lent { range: LentRange, held: Option<Unsent> },
 }
 
 impl Medium {
@@ -85,6 +85,17 @@ impl Medium {
         match self {
             Self::Read(buffer) => buffer,
             Self::Cached { .. } | Self::Lent { .. } => &[],
+        }
+    }
+
+    /// Whether it has yet to be taken from the medium, of this unit if one is given.
+    pub(super) fn is_unsent(&self, unit: Option<&LogicalUnit>) -> bool {
+        match self {
+            Self::Read(_) => false,
+            Self::Cached { held, .. } | Self::Lent { held, .. } => {
+                let is_of = |unit| held.as_ref().is_none_or(|held| held.is_of(unit));
+                unit.is_none_or(is_of)
+            }
         }
     }
 

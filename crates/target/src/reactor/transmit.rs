@@ -9,6 +9,7 @@ use std::net::TcpStream;
 
 use lunette_block::{BufferPool, CachedRange, LentRange, SendError};
 use lunette_iscsi::session::Payload;
+use lunette_scsi::LogicalUnit;
 use lunette_wire::Bhs;
 use lunette_wire::digest::Crc32c;
 use lunette_wire::frame::Digests;
@@ -64,6 +65,13 @@ impl Body {
                 _ => None,
             },
             _ => None,
+        }
+    }
+
+    fn is_unsent(&self, unit: Option<&LogicalUnit>) -> bool {
+        match self {
+            Self::Range { data, .. } => data.medium().is_some_and(|medium| medium.is_unsent(unit)),
+            _ => false,
         }
     }
 
@@ -276,6 +284,11 @@ impl Transmitter {
     /// Bytes that are still to be sent.
     pub(super) const fn queued_bytes(&self) -> usize {
         self.queued_bytes
+    }
+
+    /// Whether anything that is queued has yet to be taken from the medium, of this unit if one is given.
+    pub(super) fn has_unsent(&self, unit: Option<&LogicalUnit>) -> bool {
+        self.queue.iter().any(|queued| matches!(queued, Queued::Pdu(pdu) if pdu.body.is_unsent(unit)))
     }
 
     /// True while the socket takes no more: the peer has not taken what was sent to it before.

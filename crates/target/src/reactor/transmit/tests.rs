@@ -67,7 +67,7 @@ fn memory() -> Arc<Volume> {
 
 fn lent(volume: &Arc<Volume>) -> Segment {
     let range = volume.lendable(0, MEMORY_BYTES as u32).unwrap();
-    Segment::Medium(Medium::Lent { range, _held: None })
+    Segment::Medium(Medium::Lent { range, held: None })
 }
 
 fn sockets() -> (TcpStream, TcpStream) {
@@ -358,7 +358,7 @@ fn go_out_in_order(digests: Digests) {
     };
     let (near, mut far) = sockets();
 
-    let mut cached = Segment::Medium(Medium::Cached { range, _held: None });
+    let mut cached = Segment::Medium(Medium::Cached { range, held: None });
     let in_memory = memory();
     Hand::new(&in_memory).write(0, &bytes);
     let mut lent = lent(&in_memory);
@@ -431,7 +431,7 @@ fn digests_are_of_what_was_sent_although_the_store_changes() {
     let change_file = move |byte| image.write_all_at(&[byte; 100_000], 100_000).unwrap();
     let from_cache = from_cache.map(|range| {
         let change: Box<dyn FnMut(u8) + Send> = Box::new(change_file);
-        (change, Segment::Medium(Medium::Cached { range, _held: None }))
+        (change, Segment::Medium(Medium::Cached { range, held: None }))
     });
     let mut hand = Hand::new(&lent_volume);
     let change_memory: Box<dyn FnMut(u8) + Send> =
@@ -488,7 +488,7 @@ fn for_a_full_socket_nothing_is_read() {
         return lunette_skip::record_lacking("this kernel does not tell what its page cache has");
     };
     let (near, mut far) = sockets();
-    let mut data = Segment::Medium(Medium::Cached { range, _held: None });
+    let mut data = Segment::Medium(Medium::Cached { range, held: None });
     let mut transmitter = Transmitter::default();
     let digests = Digests { header: false, data: true };
     while !transmitter.is_blocked() {
