@@ -334,7 +334,12 @@ mod tests {
     #[test]
     fn who_gives_much_memory_back_does_not_keep_others_waiting() {
         let spec = VolumeSpec::new("memory", StoreSpec::Memory { size_bytes: 64 << 20 });
-        let volume = Volume::open(&spec).expect("a volume");
+        give_much_back(&spec, 512);
+        give_much_back(&VolumeSpec { protection: Some(1), ..spec }, 520);
+    }
+
+    fn give_much_back(spec: &VolumeSpec, block: u64) {
+        let volume = Volume::open(spec).expect("a volume");
         let mut context = IoContext::new().expect("a context");
         let is_done_at_once = |context: &mut IoContext, operation| {
             context.submit(&volume, 0, operation);
@@ -346,8 +351,9 @@ mod tests {
             assert!(done.iter().all(|done| done.result.is_ok()) && done.len() == 1, "{done:?}");
             is_done
         };
-        let most = CLEARED_INLINE_BYTES_MAX;
-        for length in [most, most + 512] {
+        let whole = |bytes: u64| bytes / block * block;
+        let most = whole(CLEARED_INLINE_BYTES_MAX);
+        for length in [most, most + block] {
             let zero = Operation::Zero { offset: 0, length, unmap: false, stable: true };
             for operation in [Operation::Unmap { offset: 0, length }, zero] {
                 context.next_turn();
@@ -357,9 +363,9 @@ mod tests {
         // All of a turn counts, and what others do does not.
         context.next_turn();
         let unmap = |length| Operation::Unmap { offset: 0, length };
-        let (short, longer) = (CLEARED_SHORT_BYTES, CLEARED_SHORT_BYTES + 512);
+        let (short, longer) = (whole(CLEARED_SHORT_BYTES), whole(CLEARED_SHORT_BYTES) + block);
         let at_once =
-            [most - longer, 512, longer, short].map(|length| is_done_at_once(&mut context, unmap(length)));
+            [most - longer, block, longer, short].map(|length| is_done_at_once(&mut context, unmap(length)));
         assert_eq!(at_once, [true, true, false, true]);
         // Short ones have something of their own, but not for ever.
         for _ in 0..CLEARED_SHORT_BYTES_MAX / short {

@@ -124,7 +124,8 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// everything on the submitting thread, but for what [`Self::clears_memory`] says, and do not flush.
     fn in_memory(&self) -> bool;
 
-    /// Whether zeroing and unmapping give memory back, which takes the longer the more it is.
+    /// Whether zeroing and unmapping give memory back, which takes the longer the more it is. Who reads and writes beside that waits for
+    /// a small part of it.
     fn clears_memory(&self) -> bool {
         false
     }

@@ -29,6 +29,8 @@ const FIRST_LINE: &[u8] = b"lunette protection information 2\n";
 /// Of files that end behind the last entry that was written, and do not say how long they are to be.
 const FIRST_LINE_OF_OPEN_END: &[u8] = b"lunette protection information 1\n";
 const HEADER_BYTES: u64 = 4096;
+/// Memory is given back in pieces of this, if all of one is cleared together (`store::memory`).
+const CLEARED_BYTES: u64 = 64 << 10;
 /// Zeroes that are written at once where the file system makes no holes.
 const ZEROES_BYTES: usize = 64 << 10;
 
@@ -303,6 +305,14 @@ impl Area {
             }
             Area::Store(store) => store.write_at(place(block), bytes),
         }
+    }
+
+    /// So many blocks have their entries in one piece of memory.
+    pub(super) const PIECE_BLOCKS: u64 = CLEARED_BYTES / ENTRY_BYTES as u64;
+
+    /// The first block behind `block` whose entry begins such a piece.
+    pub(super) const fn next_piece(block: u64) -> u64 {
+        block + Self::PIECE_BLOCKS - place(block) % CLEARED_BYTES / ENTRY_BYTES as u64
     }
 
     /// Makes zeroes of entries.

@@ -3,6 +3,8 @@
 
 mod layers;
 
+use std::sync::{Mutex, OnceLock, Weak};
+
 use lunette_cases::cases;
 use proptest::prelude::*;
 
@@ -194,6 +196,121 @@ fn parts_of_blocks_are_refused() {
     assert!(store.write_at(0, &[0; 512]).is_err());
     assert!(store.read_at(8, &mut [0; 520]).is_err());
     assert!(store.zero(520, 8, true).is_err());
+}
+
+/// Memory that looks, whenever some of it is cleared, whether the last block can be read meanwhile.
+#[derive(Debug)]
+struct Watched {
+    memory: Arc<dyn Store>,
+    above: OnceLock<Weak<ProtectedStore>>,
+    /// How much was cleared each time, in bytes.
+    cleared: Mutex<Vec<u64>>,
+}
+
+impl Store for Watched {
+    fn size_bytes(&self) -> u64 {
+        self.memory.size_bytes()
+    }
+
+    fn features(&self) -> Features {
+        self.memory.features()
+    }
+
+    fn describe(&self) -> String {
+        self.memory.describe()
+    }
+
+    fn in_memory(&self) -> bool {
+        true
+    }
+
+    fn clears_memory(&self) -> bool {
+        true
+    }
+
+    fn buffers_writes(&self) -> bool {
+        true
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.memory.read_at(offset, buffer)
+    }
+
+    fn read_cached(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        self.memory.read_cached(offset, buffer)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.memory.write_at(offset, data)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn zero(&self, offset: u64, length: u64, _unmap: bool) -> io::Result<()> {
+        self.unmap(offset, length)
+    }
+
+    fn unmap(&self, offset: u64, length: u64) -> io::Result<()> {
+        self.cleared.lock().unwrap().push(length);
+        let above = self.above.get().and_then(Weak::upgrade).unwrap();
+        let stored = above.stored_bytes();
+        let mut block = vec![0; stored];
+        let last = above.size_bytes() - stored as u64;
+        assert_eq!(above.read_cached(last, &mut block)?, stored, "a reader waits for what it does not read");
+        self.memory.unmap(offset, length)
+    }
+
+    fn prefetch(&self, _offset: u64, _length: u64) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn extents(&self, offset: u64, length: u64) -> io::Result<Vec<Extent>> {
+        self.memory.extents(offset, length)
+    }
+}
+
+/// Nobody waits until all of a long range is cleared, and all of its memory is given back.
+#[test]
+fn memory_is_cleared_piece_by_piece() {
+    for block_bytes in [512, 4096, 65536] {
+        let blocks = (32 << 20) / u64::from(block_bytes);
+        let memory = memory::open(blocks * u64::from(block_bytes), Pages::Small).unwrap();
+        let watched = Arc::new(Watched { memory, above: OnceLock::new(), cleared: Mutex::default() });
+        let entries = memory::open(Area::bytes_for(blocks), Pages::Small).unwrap();
+        let area = Area::Store(Arc::clone(&entries));
+        let store = Arc::new(ProtectedStore::new(watched.clone(), area, &spec(block_bytes)));
+        watched.above.set(Arc::downgrade(&store)).unwrap();
+        assert!(store.clears_memory());
+        let stored = store.stored_bytes() as u64;
+        for first in (0..blocks).step_by(64.min(blocks as usize / 64)) {
+            store.write_at(first * stored, &block(7, block_bytes as usize)).unwrap();
+        }
+        // Its locks are none of the last block's.
+        let cleared = 0..blocks - 64.max(blocks / 16);
+        store.unmap(0, cleared.end * stored).unwrap();
+        let lengths = watched.cleared.lock().unwrap();
+        assert!(lengths.iter().all(|length| *length <= CLEARED_BYTES_MAX), "{lengths:?}");
+        assert_eq!(lengths.iter().sum::<u64>(), cleared.end * u64::from(block_bytes));
+        let mut found = vec![0; 4 * stored as usize];
+        store.read_at((cleared.end - 2) * stored, &mut found).unwrap();
+        let (before, behind) = found.split_at(2 * stored as usize);
+        assert_eq!(before, blank(block_bytes as usize).repeat(2));
+        assert_eq!(behind[..stored as usize], block(7, block_bytes as usize));
+        let holes = |store: &dyn Store, bytes| {
+            let extents = store.extents(0, bytes).unwrap();
+            let holes = extents.iter().filter(|extent| extent.allocation == Allocation::Hole);
+            holes.map(|extent| extent.length).sum::<u64>()
+        };
+        let data_bytes = cleared.end * u64::from(block_bytes);
+        assert_eq!(holes(&*watched.memory, data_bytes), data_bytes);
+        if block_bytes <= 4096 {
+            let entry_bytes = cleared.end * ENTRY_BYTES as u64;
+            // The first page of a file has its place in memory, too, and the last piece goes on with other entries.
+            assert!(holes(&*entries, entry_bytes) >= entry_bytes - (128 << 10), "{block_bytes}");
+        }
+    }
 }
 
 /// Nothing is written any more once it is not known what was.
