@@ -12,7 +12,7 @@ use crate::size;
 /// What went wrong, as coarse as a caller's protocol can tell apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ErrorClass {
-    /// The data at this place cannot be read or written (`EIO`, `ENODATA`, an image that became shorter).
+    /// The data at this place cannot be read or written (`EIO`, `ENODATA`, an image or a device that became shorter).
     Medium,
     /// The device, or the way to it, is broken (`ENODEV`, `ENXIO`, `EREMOTEIO`, `ENOLINK`, ...).
     Hardware,

@@ -222,8 +222,8 @@ fn land(flight: Flight, result: i32) -> Step {
                 Step::Done(IoCompletion { tag, result: Ok(Done::Nothing), buffer })
             }
         }
-        // Part of it, or not now: the blocking calls know how to go on and what to say.
-        None | Some(Errno::AGAIN | Errno::INTR | Errno::OPNOTSUPP | Errno::INVAL) => {
+        // Part of it, or not now, or not without another question: the blocking calls know how to go on and what to say.
+        None | Some(Errno::AGAIN | Errno::INTR | Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSPC) => {
             Step::Call(Call { volume, tag, operation, done_bytes: 0 })
         }
         Some(errno) => {

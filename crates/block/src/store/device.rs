@@ -1,6 +1,7 @@
 //! The block device store: a disk, partition, logical volume or loop device, claimed exclusively.
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,11 +11,11 @@ use rustix::fs::{FileType, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 
 use super::direct::{self, RawFile};
-use super::kernel::KernelFile;
+use super::kernel::{KernelFile, became_shorter};
 use super::sysfs::DeviceDirectory;
 use super::{Allocation, AtomicWrites, Extent, Features, Opened, Store, check_size};
 use crate::engine::choice::{self, Kind};
-use crate::error::OpenError;
+use crate::error::{OpenError, StoreFailure};
 use crate::identity::{self, VolumeIdentity};
 use crate::spec::VolumeSpec;
 
@@ -42,6 +43,33 @@ impl DeviceStore {
             }
             result => result,
         }
+    }
+
+    /// Bytes that it has now; none when it has gone.
+    fn end_bytes(&self) -> io::Result<u64> {
+        // The end of a device is looked up in memory; nothing else uses the descriptor's position.
+        Ok(rustix::fs::seek(self.file.as_fd(), SeekFrom::End(0))?)
+    }
+
+    /// Why something failed in this range. Of what is written behind the end of a device the kernel says that there is no space, as it
+    /// does of a thin pool that is full, or that the range is not valid: which of them it is, the device's present size tells.
+    fn explained(&self, range: Range<u64>, error: io::Error) -> io::Error {
+        let may_be_end = error.kind() == io::ErrorKind::UnexpectedEof
+            || matches!(Errno::from_io_error(&error), Some(Errno::NOSPC | Errno::INVAL));
+        if !may_be_end {
+            return error;
+        }
+        match self.end_bytes() {
+            Ok(0) => Errno::NODEV.into(),
+            Ok(end) if end < range.end => {
+                StoreFailure::At { offset: range.start.max(end), source: became_shorter() }.into()
+            }
+            _ => error,
+        }
+    }
+
+    fn change(&self, range: Range<u64>, change: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        change().map_err(|error| self.explained(range, error))
     }
 
     fn can_unmap(&self) -> bool {
@@ -153,8 +181,7 @@ impl Store for DeviceStore {
     }
 
     fn present_size_bytes(&self) -> io::Result<u64> {
-        // The end of a device is looked up in memory; nothing else uses the descriptor's position.
-        Ok(self.file.whole_blocks(rustix::fs::seek(self.file.as_fd(), SeekFrom::End(0))?))
+        Ok(self.file.whole_blocks(self.end_bytes()?))
     }
 
     fn features(&self) -> Features {
@@ -178,7 +205,8 @@ impl Store for DeviceStore {
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        self.file.read_at(offset, buffer)
+        let range = offset..offset + buffer.len() as u64;
+        self.file.read_at(offset, buffer).map_err(|error| self.explained(range, error))
     }
 
     fn read_cached(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
@@ -194,11 +222,11 @@ impl Store for DeviceStore {
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.file.write_at(offset, data)
+        self.change(offset..offset + data.len() as u64, || self.file.write_at(offset, data))
     }
 
     fn write_atomic_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.file.write_atomic_at(offset, data)
+        self.change(offset..offset + data.len() as u64, || self.file.write_atomic_at(offset, data))
     }
 
     fn flush(&self) -> io::Result<()> {
@@ -206,18 +234,20 @@ impl Store for DeviceStore {
     }
 
     fn zero(&self, offset: u64, length: u64, unmap: bool) -> io::Result<()> {
-        if unmap && self.can_unmap() {
-            self.zero_and_unmap(offset, length)
-        } else {
-            self.file.zero_range(offset, length)
-        }
+        self.change(offset..offset + length, || {
+            if unmap && self.can_unmap() {
+                self.zero_and_unmap(offset, length)
+            } else {
+                self.file.zero_range(offset, length)
+            }
+        })
     }
 
     fn unmap(&self, offset: u64, length: u64) -> io::Result<()> {
         if !self.can_unmap() {
             return Err(io::ErrorKind::Unsupported.into());
         }
-        self.zero_and_unmap(offset, length)
+        self.change(offset..offset + length, || self.zero_and_unmap(offset, length))
     }
 
     /// A device has its own space, and no way to be asked for it.

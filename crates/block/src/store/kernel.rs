@@ -69,7 +69,7 @@ fn write_bytes_max(file: &OwnedFd) -> Option<usize> {
     is_ext4.then_some(EXT4_WRITE_BYTES_MAX)
 }
 
-/// An image is as long as when it was opened unless somebody truncated it.
+/// An image is as long as when it was opened unless somebody truncated it, and a device unless it has shrunk.
 pub(crate) fn became_shorter() -> io::Error {
     io::Error::new(io::ErrorKind::UnexpectedEof, "it became shorter than it was when it was opened")
 }

@@ -347,3 +347,70 @@ fn a_device_that_cannot_unmap_after_all_never_shows_old_data() {
         drop(bench);
     }
 }
+
+/// A loop device on a file of this size, and a volume on it.
+fn loop_volume(image: &std::path::Path, size_bytes: u64, engine: EngineKind) -> Option<(Bench, LoopDevice)> {
+    File::create(image).unwrap().set_len(size_bytes).unwrap();
+    let device = LoopDevice::attach(image, &[])?;
+    let store = StoreSpec::BlockDevice { path: device.path.clone() };
+    let identity = IdentityOverride { serial: Some("loop".to_owned()) };
+    let volume = open_or_skip(&VolumeSpec { identity, ..spec(store, engine) })?;
+    Some((Bench::new(volume), device))
+}
+
+/// Linux says of both that there is no space, as of a thin pool that is full.
+#[test]
+fn a_device_that_has_shrunk_or_gone_is_not_short_of_space() {
+    for engine in ENGINES {
+        let directory = TempDir::new().unwrap();
+        let image = directory.path().join("a.img");
+        let Some((mut bench, device)) = loop_volume(&image, SIZE_BYTES, engine) else { return };
+        bench.write(0, &[1; 4096], false).unwrap();
+        bench.flush().unwrap();
+        let shrink = |bench: &mut Bench, size_bytes| {
+            OpenOptions::new().write(true).open(&image).unwrap().set_len(size_bytes).unwrap();
+            let told = std::process::Command::new("losetup").arg("--set-capacity").arg(&device.path).status();
+            assert!(told.unwrap().success());
+            // Not in the page cache, nor in a mapping of it.
+            let at = SIZE_BYTES - (1 << 20);
+            let error = bench.write(at - 4096, &[2; 65536], false).unwrap_err();
+            let zeroed = bench.zero(at..at + 4096, false).unwrap_err();
+            let atomic = bench.volume.features().atomic_writes.map(|_| {
+                let operation = bench.write_atomic_operation(at, &[2; 4096], false);
+                class(bench.run(operation).result)
+            });
+            (error, zeroed.class(), atomic, class(bench.read(at, 4096).map(|_| Done::Nothing)))
+        };
+        let (error, zeroed, atomic, read) = shrink(&mut bench, 1 << 20);
+        let StoreError::Io { kind, offset, .. } = error else { panic!("{error}") };
+        assert_eq!((kind, offset), (ErrorClass::Medium, SIZE_BYTES - (1 << 20) - 4096), "{engine:?}");
+        assert_eq!((zeroed, read), (ErrorClass::Medium, ErrorClass::Medium), "{engine:?}");
+        assert!(atomic.is_none_or(|atomic| atomic == ErrorClass::Medium), "{engine:?}");
+        // What it still has is written.
+        bench.write((1 << 20) - 4096, &[3; 4096], false).unwrap();
+        // A part of it is there.
+        let error = bench.write((1 << 20) - 4096, &[4; 8192], false).unwrap_err();
+        let StoreError::Io { kind, offset, .. } = error else { panic!("{error}") };
+        assert_eq!((kind, offset), (ErrorClass::Medium, 1 << 20), "{engine:?}");
+        let (error, zeroed, atomic, read) = shrink(&mut bench, 0);
+        assert_eq!([error.class(), zeroed, read], [ErrorClass::Hardware; 3], "{engine:?}");
+        assert!(atomic.is_none_or(|atomic| atomic == ErrorClass::Hardware), "{engine:?}");
+        drop(bench);
+    }
+}
+
+/// A device that has the range but no room for its data, as a thin pool that is full.
+#[test]
+fn a_device_that_has_no_room_for_what_it_has_is_short_of_space() {
+    for engine in [EngineKind::Direct, EngineKind::Uring] {
+        let directory = TempDir::new().unwrap();
+        let options = ["-t", "tmpfs", "-o", "size=1m", "tmpfs"];
+        let Some(mount) = Mount::new(&options, directory.path()) else { return };
+        let Some((mut bench, _device)) = loop_volume(&mount.path.join("a.img"), SIZE_BYTES, engine) else {
+            return;
+        };
+        let full = (0..SIZE_BYTES).step_by(1 << 20).find_map(|at| bench.write(at, &[5; 1 << 20], true).err());
+        assert_eq!(full.expect("no room").class(), ErrorClass::NoSpace, "{engine:?}");
+        drop(bench);
+    }
+}
