@@ -323,7 +323,7 @@ impl TargetSession {
         }
     }
 
-    /// Frees the context in a task's place. Its command is over, or is now.
+    /// Frees the context in a task's place. Its command is over, or is now; so nothing is asked for.
     pub(super) fn take_context(&mut self, id: TaskId) -> Option<TaskContext> {
         let context = self.contexts.get_mut(id.slot())?;
         if let Some(command) = context.as_mut().and_then(|context| context.command.as_mut())
@@ -340,6 +340,9 @@ impl TargetSession {
         }
         if let Some(asked) = context.as_ref().and_then(|context| context.asked) {
             self.came(asked);
+        }
+        if let Some(context) = context.as_ref().filter(|context| context.is_unasked) {
+            self.unasked.remove(context.id);
         }
         context
     }
@@ -371,5 +374,75 @@ impl TargetSession {
     /// Where the data of a task goes; `None` when it has no buffer, or its store has it.
     pub(super) fn data_out_buffer(&mut self, id: TaskId) -> Option<&mut Buffer> {
         self.context(id)?.data_out.as_mut()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lunette_iscsi::parameters::{ConnectionParameters, SessionParameters, SessionType};
+    use lunette_iscsi::session::SessionSettings;
+    use lunette_wire::initiator::ScsiCommand;
+    use lunette_wire::{CmdSn, InitiatorTaskTag, Isid, StatSn, Tsih};
+
+    use super::*;
+    use crate::registry::SessionEnd;
+
+    fn session() -> TargetSession {
+        let at = SessionEnd::Portal("127.0.0.1:3260".parse().expect("an address"));
+        TargetSession {
+            core: Session::new(
+                SessionType::Normal,
+                SessionParameters::default(),
+                SessionSettings::default(),
+                (Cid(0), ConnectionParameters::default(), StatSn(1)),
+                CmdSn(1),
+                Duration::ZERO,
+            ),
+            place: SessionPlace { reactor: 0, serial: 0, tsih: Tsih(1) },
+            key: SessionKey { initiator: String::new(), isid: Isid::default(), at },
+            attachment: None,
+            initiator: String::new(),
+            user: None,
+            links: Vec::new(),
+            pool: BufferPool::new(1 << 20).share(),
+            told_functions: Ration::default(),
+            postponed: 0,
+            withheld: VecDeque::new(),
+            contexts: Vec::new(),
+            unasked: Unasked::default(),
+            hoard: Hoard::default(),
+            retained: None,
+            waiters: Vec::new(),
+            joiners: Vec::new(),
+        }
+    }
+
+    /// However many are aborted behind one whose data does not come.
+    #[test]
+    fn a_task_that_ends_before_it_is_asked_is_not_listed_on() {
+        let (mut session, mut outbox) = (session(), Outbox::default());
+        let ids: Vec<TaskId> = (1..4)
+            .map(|number| {
+                let pdu = ScsiCommand {
+                    is_final: true,
+                    write: true,
+                    expected_data_transfer_length: 512,
+                    initiator_task_tag: InitiatorTaskTag(number),
+                    cmd_sn: CmdSn(number),
+                    ..ScsiCommand::default()
+                };
+                let command = (&pdu.encode(0), &pdu, &[][..]);
+                let id = session.core.command(Duration::ZERO, Cid(0), command, 0, &mut outbox);
+                let id = id.expect("in the window");
+                session.attach(id, None, false);
+                session.has_to_ask(id);
+                id
+            })
+            .collect();
+        assert!(session.unasked.are_tasks(&ids));
+        session.take_context(ids[1]);
+        assert!(session.unasked.are_tasks(&[ids[0], ids[2]]));
+        session.detach(ids[0]);
+        assert!(session.unasked.are_tasks(&[ids[2]]));
     }
 }

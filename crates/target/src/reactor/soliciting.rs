@@ -47,7 +47,7 @@ pub(super) struct Asked {
 /// The tasks of a session whose data is still to be asked for.
 #[derive(Debug, Default)]
 pub(super) struct Unasked {
-    /// In the order in which that is to be done; may hold tasks that have ended.
+    /// In the order in which that is to be done. Those that have ended are not among them.
     tasks: VecDeque<TaskId>,
     /// Something has changed since the tasks were looked at.
     is_news: bool,
@@ -61,6 +61,19 @@ pub(super) struct Unasked {
     is_paced: bool,
     /// What one command brought unasked when there was no memory for it; 0 if that has never been.
     pub(super) dropped_bytes: usize,
+}
+
+impl Unasked {
+    /// A task has ended before its turn came.
+    #[cold]
+    pub(super) fn remove(&mut self, id: TaskId) {
+        self.tasks.retain(|task| *task != id);
+    }
+
+    #[cfg(test)]
+    pub(super) fn are_tasks(&self, ids: &[TaskId]) -> bool {
+        self.tasks == ids
+    }
 }
 
 /// The sessions of a reactor that wait for memory, in the order in which they get it.
@@ -150,6 +163,14 @@ impl Turn {
 }
 
 impl TargetSession {
+    /// The data of a task is to be asked for when its turn has come.
+    pub(super) fn has_to_ask(&mut self, id: TaskId) {
+        let Some(context) = self.context(id) else { return };
+        context.is_unasked = true;
+        self.unasked.tasks.push_back(id);
+        self.unasked.is_news = true;
+    }
+
     /// The data of a task is there.
     pub(super) fn data_came(&mut self, id: TaskId) {
         if let Some(asked) = self.context(id).and_then(|context| context.asked.take()) {
@@ -208,12 +229,10 @@ impl Reactor {
             self.cut_through_immediate(index, id);
             return self.solicit(index, id);
         }
-        context.is_unasked = true;
         if let (Some(command), Some(attachment)) = (&mut context.command, &session.attachment) {
             command.collects(&attachment.nexus);
         }
-        session.unasked.tasks.push_back(id);
-        session.unasked.is_news = true;
+        session.has_to_ask(id);
         self.ask_on(index);
     }
 
