@@ -428,8 +428,8 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// What it takes of its pool.
-    fn taken_bytes(&self) -> usize {
+    /// Bytes that it takes of its pool: its length, rounded up to a power of two.
+    pub fn taken_bytes(&self) -> usize {
         self.slot.as_ref().map_or(0, Slot::length)
     }
 }

@@ -27,6 +27,11 @@ pub trait Share: Sized {
     /// Another handle for the same data.
     #[must_use]
     fn share(&mut self) -> Self;
+
+    /// Bytes of memory that are kept as long as there is a handle; 0 where no more are than what is sent of the data.
+    fn kept_bytes(&self) -> usize {
+        0
+    }
 }
 
 impl<T: Clone> Share for T {

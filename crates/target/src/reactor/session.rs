@@ -66,6 +66,15 @@ impl Share for Segment {
         *self = Self::Shared(Arc::clone(&medium));
         Self::Shared(medium)
     }
+
+    fn kept_bytes(&self) -> usize {
+        match self.medium() {
+            Some(Medium::Read(buffer)) => buffer.taken_bytes(),
+            // What is kept to be sent again was read.
+            Some(Medium::Cached { .. } | Medium::Lent { .. }) => 0,
+            None => self.bytes().len(),
+        }
+    }
 }
 
 /// What a read brought.

@@ -7,6 +7,7 @@ use std::hash::BuildHasherDefault;
 use lunette_wire::target::ScsiResponse;
 use lunette_wire::{Cid, DataSn, InitiatorTaskTag, LunField, StatSn, TargetTransferTag};
 
+use super::super::Share;
 use super::super::segments::{Cut, Mark};
 use super::super::task::{Allegiance, TagHasher};
 
@@ -26,6 +27,8 @@ impl AnswerId {
 pub(in super::super) struct ReadData<D> {
     /// None once all of it was acknowledged, or when it was forgotten to stay within the bound.
     pub(super) handle: Option<D>,
+    /// Bytes of memory that are kept with it: more than are sent where a command brings more than its initiator takes.
+    kept_bytes: u64,
     pub(super) cut: Cut,
     /// Everything before it has arrived.
     pub(super) from: Mark,
@@ -35,13 +38,16 @@ pub(in super::super) struct ReadData<D> {
     pub(super) asks: bool,
 }
 
-impl<D> ReadData<D> {
+impl<D: Share> ReadData<D> {
     /// `data_sn`: of its first PDU, which counts on from the R2Ts of its command (4.2.2.4).
-    pub(in super::super) const fn new(handle: D, cut: Cut, data_sn: DataSn) -> Self {
+    pub(in super::super) fn new(handle: D, cut: Cut, data_sn: DataSn) -> Self {
         let from = Mark { data_sn, offset: 0 };
-        Self { handle: Some(handle), cut, from, is_sent: false, asks: false }
+        let kept_bytes = u64::from(cut.total).max(handle.kept_bytes() as u64);
+        Self { handle: Some(handle), kept_bytes, cut, from, is_sent: false, asks: false }
     }
+}
 
+impl<D> ReadData<D> {
     /// One behind the last DataSN.
     pub(super) fn end(&self) -> DataSn {
         self.from.data_sn.plus(self.cut.count(self.from))
@@ -133,7 +139,7 @@ impl<D> Answers<D> {
         let id = AnswerId(self.next_id);
         self.next_id += 1;
         if let Some(data) = &mut answer.data {
-            self.data_bytes += u64::from(data.cut.total);
+            self.data_bytes += data.kept_bytes;
             self.with_data.insert(id);
             // So much is kept that an acknowledgement is worth a PDU.
             data.asks = self.data_bytes > self.data_bytes_max / 2;
@@ -212,7 +218,26 @@ impl<D> Answers<D> {
             && let Some(data) = self.by_id.get_mut(&id).and_then(|answer| answer.data.as_mut())
         {
             data.handle = None;
-            self.data_bytes -= u64::from(data.cut.total);
+            self.data_bytes -= data.kept_bytes;
+        }
+    }
+
+    /// The oldest whose data is kept.
+    pub(super) fn oldest_with_data(&self) -> Option<AnswerId> {
+        self.with_data.first().copied()
+    }
+
+    /// The one that is kept next.
+    pub(super) const fn next(&self) -> AnswerId {
+        AnswerId(self.next_id)
+    }
+
+    /// Gives the data of all back that were kept before this one.
+    pub(super) fn drop_data_before(&mut self, id: AnswerId) {
+        while let Some(oldest) = self.oldest_with_data()
+            && oldest < id
+        {
+            self.drop_data(oldest);
         }
     }
 

@@ -8,16 +8,34 @@ use lunette_wire::initiator::{NopOut, ScsiCommand, ScsiDataOut, SnackRequest};
 use lunette_wire::target::{ReadyToTransfer, RejectReason, ScsiResponse};
 use lunette_wire::{Cid, CmdSn, DataSn, InitiatorTaskTag, StatSn, TargetPdu, TargetTransferTag};
 
-use super::super::{CloseReason, Completion, Event, Outbox, Session, SessionSettings, TaskId, Transfer};
+use super::super::{
+    CloseReason, Completion, Event, Outbox, Session, SessionSettings, Share, TaskId, Transfer,
+};
 use crate::parameters::{ConnectionParameters, SessionParameters, SessionType};
 
 const CID: Cid = Cid(1);
 const GOOD: u8 = 0;
 
+/// The data of a read.
+struct Data {
+    counted: Rc<()>,
+    kept_bytes: usize,
+}
+
+impl Share for Data {
+    fn share(&mut self) -> Self {
+        Self { counted: Rc::clone(&self.counted), ..*self }
+    }
+
+    fn kept_bytes(&self) -> usize {
+        self.kept_bytes
+    }
+}
+
 /// A session at level 2 whose data is counted by its handles.
 struct Bench {
-    session: Session<Rc<()>>,
-    outbox: Outbox<Rc<()>>,
+    session: Session<Data>,
+    outbox: Outbox<Data>,
     now: Duration,
     cmd_sn: u32,
     exp_stat_sn: StatSn,
@@ -49,10 +67,15 @@ impl Bench {
 
     /// A read that has been answered; returns its tag.
     fn read(&mut self, length: u32) -> InitiatorTaskTag {
+        self.read_of(length, 0)
+    }
+
+    /// A read whose data keeps so many bytes of memory.
+    fn read_of(&mut self, length: u32, kept_bytes: usize) -> InitiatorTaskTag {
         let command =
             ScsiCommand { read: true, expected_data_transfer_length: length, ..ScsiCommand::default() };
         let id = self.command(command);
-        let transfer = Transfer::In { data: Rc::clone(&self.data), length };
+        let transfer = Transfer::In { data: Data { counted: Rc::clone(&self.data), kept_bytes }, length };
         let completion =
             Completion { status: GOOD, status_qualifier: 0, sense: &[], transfer, fenced: false };
         self.session.complete(id, completion, &mut self.outbox);
@@ -172,6 +195,65 @@ fn statuses_that_are_sent_again_fit_a_shorter_segment() {
     let sent = bench.sent();
     assert_eq!(sent.len(), 5000_usize.div_ceil(512) + 1);
     assert!(matches!(sent.last(), Some(TargetPdu::ScsiResponse(response)) if response.snack_tag == 5));
+}
+
+/// What is kept is the memory, of which a command that brings more than its initiator takes has more.
+#[test]
+fn data_counts_with_the_memory_that_it_keeps() {
+    let mut bench = Bench::new(10_000);
+    for _ in 0..6 {
+        bench.read_of(16, 4096);
+    }
+    bench.sent();
+    assert_eq!(bench.kept(), 2);
+    bench.read(9000);
+    bench.sent();
+    assert_eq!(bench.kept(), 1);
+    bench.exp_stat_sn = StatSn(8);
+    bench.snack(2, InitiatorTaskTag::RESERVED, (0, 0));
+    bench.sent();
+    for _ in 0..3 {
+        bench.read(3000);
+    }
+    bench.sent();
+    assert_eq!(bench.kept(), 3, "all of it was given back");
+}
+
+/// While others wait for memory an acknowledgement is asked for; what is not acknowledged then is forgotten.
+#[test]
+fn data_that_others_want_is_forgotten() {
+    let mut bench = Bench::new(1 << 20);
+    // Whether it was asked and has not acknowledged since, and how many pings go out.
+    let want = |bench: &mut Bench, second, do_want| {
+        let now = Duration::from_secs(second);
+        let keeps = bench.session.others_want_reads(now, do_want, &mut bench.outbox);
+        (keeps, bench.sent().len())
+    };
+    assert_eq!(want(&mut bench, 0, true), (false, 0), "nothing is kept");
+    let old = bench.read(4096);
+    bench.sent();
+    assert_eq!(want(&mut bench, 0, false), (false, 0));
+    assert_eq!(want(&mut bench, 1, true), (false, 1));
+    assert_eq!(want(&mut bench, 5, true), (true, 0));
+    assert_eq!(want(&mut bench, 6, false), (false, 0));
+    assert_eq!(bench.kept(), 1, "they did not want it all the time");
+    assert_eq!(want(&mut bench, 7, true), (false, 1));
+    let new = bench.read(4096);
+    bench.sent();
+    assert_eq!(want(&mut bench, 12, true), (true, 0));
+    assert_eq!(bench.kept(), 1, "what came later has its own time");
+    bench.snack(0, old, (0, 0));
+    assert_eq!(rejects(&bench.sent()), [RejectReason::SnackReject as u8]);
+    bench.snack(0, new, (0, 0));
+    assert!(matches!(bench.sent()[..], [TargetPdu::ScsiDataIn(_)]));
+    assert_eq!(want(&mut bench, 13, true), (false, 1));
+    bench.exp_stat_sn = StatSn(4);
+    bench.snack(2, InitiatorTaskTag::RESERVED, (0, 0));
+    bench.read(4096);
+    bench.sent();
+    assert_eq!(want(&mut bench, 14, true), (false, 0), "what it was asked for is acknowledged");
+    assert_eq!(want(&mut bench, 20, true), (false, 0));
+    assert_eq!(bench.kept(), 1);
 }
 
 /// Responses that nobody acknowledges are bounded, too: a ping asks for it, then the oldest are forgotten.
