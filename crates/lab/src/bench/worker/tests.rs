@@ -109,8 +109,8 @@ fn a_busy_unit_may_still_have_something_to_tell() {
     assert_eq!(split.schedule.len(), 0, "it began when it was to");
 }
 
-/// A unit that takes so many at once, from a time on none, and is as long busy with each of them as with any; what it does not take, it says
-/// 50 microseconds later.
+/// A unit that takes so many at once, and none from a time on, and has each of them for 2 ms. What it does not take, it says 50
+/// microseconds later.
 fn taking_at_once(most: usize, until: Duration) -> Double<impl FnMut(&mut At, Duration) -> Vec<Over>> {
     let mut taken = VecDeque::<(Duration, (u32, Duration))>::new();
     Double::new(move |at: &mut At, timeout| {
