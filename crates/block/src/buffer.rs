@@ -141,15 +141,13 @@ impl Shared {
     }
 
     /// Where a share has its first buffer of so many bytes from, if there is room.
-    fn place_of_first(&self, state: &State, bytes: usize, is_unasked: bool) -> Option<Counted> {
+    fn place_of_first(&self, state: &State, bytes: usize) -> Option<Counted> {
         if bytes > self.limit_bytes.saturating_sub(state.in_use_bytes) {
             return None;
         }
         let open_bytes = self.limit_bytes - self.reserve_bytes();
-        // One that is longer than all the rest, or than the half, could never be had else.
-        let half_bytes = self.limit_bytes / 2;
-        let is_open = (bytes > open_bytes || state.open_in_use_bytes() + bytes <= open_bytes)
-            && (!is_unasked || bytes > half_bytes || state.unasked_bytes + bytes <= half_bytes);
+        // One that is longer than all the rest could never be had else.
+        let is_open = bytes > open_bytes || state.open_in_use_bytes() + bytes <= open_bytes;
         if is_open { Some(Counted::default()) } else { self.place_in_reserve(state, bytes) }
     }
 
@@ -214,8 +212,7 @@ impl BufferPool {
 
     /// A buffer for what was not asked for. All of these together have half of the pool at most, so that there is
     /// memory for what those must become that have to grow before they are of use ([`Self::allocate_instead`]); of that half no share
-    /// takes more than it leaves to the others. Beyond the half a share that has nothing gets a short one of the reserve, and one that
-    /// is longer than the half if there is room.
+    /// takes more than it leaves to the others.
     pub fn allocate_unasked(&self, len: usize) -> Option<Buffer> {
         self.take(len, Wish { is_unasked: true, ..Wish::default() })
     }
@@ -247,7 +244,7 @@ impl BufferPool {
                 let has_bytes = taken.saturating_sub(replaced_bytes);
                 let place = match has_bytes {
                     0 if is_reserved => self.shared.place_in_reserve(&state, bytes),
-                    0 => self.shared.place_of_first(&state, bytes, is_unasked),
+                    0 => self.shared.place_of_first(&state, bytes),
                     _ if is_reserved => None,
                     _ => self.shared.place_of_next(&state, bytes, has_bytes, is_unasked),
                 };
@@ -304,7 +301,7 @@ impl BufferPool {
     /// Whether a share that has nothing yet would get a buffer of `len` bytes now.
     pub fn has_room(&self, len: usize) -> bool {
         let state = self.shared.lock();
-        class_of(len).is_some_and(|(bytes, _)| self.shared.place_of_first(&state, bytes, false).is_some())
+        class_of(len).is_some_and(|(bytes, _)| self.shared.place_of_first(&state, bytes).is_some())
     }
 
     /// Whether [`Self::allocate_unasked`] would grant so many bytes, be they one buffer or several.
@@ -708,30 +705,6 @@ mod tests {
         assert!(late.has_room_unasked(3 * 4096) && !late.has_room_unasked(4 * 4096));
         drop(unasked);
         assert_eq!((pool.in_use_bytes(), pool.shared.lock().unasked_bytes), (0, 0));
-    }
-
-    #[test]
-    fn first_buffers_of_what_was_not_asked_for_have_no_more_than_half() {
-        const LENGTH: usize = 256 << 10;
-        let pool = BufferPool::new(8 << 20);
-        let shares: Vec<BufferPool> = (0..40).map(|_| pool.share()).collect();
-        let mut unasked: Vec<Buffer> =
-            shares.iter().filter_map(|share| share.allocate_unasked(LENGTH)).collect();
-        assert_eq!(pool.in_use_bytes(), 4 << 20);
-        // Beyond the half who has nothing gets something, of the reserve.
-        let late = pool.share();
-        let starvations = pool.starvations();
-        assert!(late.allocate_unasked(LENGTH).is_none());
-        assert_eq!(pool.starvations(), starvations + 1);
-        let short = late.allocate_unasked(4096).expect("there is a reserve");
-        assert_eq!(pool.shared.lock().reserved_bytes, 4096);
-        drop(short);
-        assert!(late.allocate(LENGTH).is_some(), "the other half is for what was asked for");
-        unasked.pop();
-        assert!(late.allocate_unasked(LENGTH).is_some());
-        assert!(late.allocate_unasked(5 << 20).is_none(), "there is no room");
-        unasked.clear();
-        assert!(late.allocate_unasked(5 << 20).is_some(), "it could never be had else");
     }
 
     #[test]

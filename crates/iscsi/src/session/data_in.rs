@@ -308,7 +308,6 @@ impl<D: Share> Session<D> {
     /// Takes a task out of the table and gives its place in the window back.
     pub(super) fn forget(&mut self, id: TaskId) -> Option<Task> {
         let task = self.tasks.remove(id)?;
-        self.parked_command_bytes -= task.parked_bytes;
         if task.command.immediate {
             self.immediate_tasks -= 1;
         } else if task.phase != Phase::Parked {

@@ -51,15 +51,14 @@ use logout::PendingLogout;
 use management::{Management, PendingManagement};
 use recovery::{Logged, Recovery};
 use requests::{Parked, Request};
-use task::{Phase, TaskTable};
+use task::TaskTable;
 
 /// The most immediate commands of a session that are open at once; more are rejected with reason 6, unless they are the
 /// only one of their connection (4.2.2.1 lets a target limit them, and asks for at least one of each kind a connection).
 pub const IMMEDIATE_TASKS_MAX: usize = 32;
 
 /// The most bytes of text and ping data that wait for an earlier command; a request beyond is rejected. They come from
-/// no pool, and initiators that spread requests over connections do so with commands. What the driver keeps for these is its to bound:
-/// see [`Session::parked_command_bytes`].
+/// no pool, and initiators that spread requests over connections do so with commands.
 pub const PARKED_BYTES_MAX: usize = 1 << 20;
 
 /// What the two sides did not negotiate: this side's own settings.
@@ -119,8 +118,6 @@ pub struct Session<D> {
     settings: SessionSettings,
     window: CommandWindow<(Cid, Request)>,
     parked: Parked,
-    /// What the driver keeps for commands that are parked.
-    parked_command_bytes: usize,
     /// MaxCmdSN has moved and no PDU has told the initiator.
     window_untold: bool,
     connections: Vec<Connection>,
@@ -164,7 +161,6 @@ impl<D: Share> Session<D> {
             settings,
             window: CommandWindow::new(cmd_sn, settings.window_depth),
             parked: Parked::default(),
-            parked_command_bytes: 0,
             window_untold: false,
             connections: vec![Connection::new(cid, connection, stat_sn, now)],
             tasks: TaskTable::default(),
@@ -220,20 +216,6 @@ impl<D: Share> Session<D> {
     #[must_use]
     pub fn is_early(&self, cmd_sn: CmdSn) -> bool {
         self.window.judge(cmd_sn) == Admission::Early
-    }
-
-    /// Bytes that the driver keeps for commands which wait for an earlier one, as it [has said](Self::note_parked).
-    #[must_use]
-    pub const fn parked_command_bytes(&self) -> usize {
-        self.parked_command_bytes
-    }
-
-    /// The driver keeps so many bytes for a command that has just come. They count while it waits for an earlier one.
-    pub fn note_parked(&mut self, id: TaskId, bytes: usize) {
-        if let Some(task) = self.tasks.get_mut(id).filter(|task| task.phase == Phase::Parked) {
-            self.parked_command_bytes += bytes;
-            self.parked_command_bytes -= std::mem::replace(&mut task.parked_bytes, bytes);
-        }
     }
 
     /// What the session is for.

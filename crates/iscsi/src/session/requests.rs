@@ -251,7 +251,6 @@ impl<D: Share> Session<D> {
             Request::Command(id) => {
                 if let Some(task) = self.tasks.get_mut(id) {
                     task.phase = Phase::Executing;
-                    self.parked_command_bytes -= std::mem::take(&mut task.parked_bytes);
                     outbox.event(Event::Execute(id));
                 } else {
                     // Aborted while it was parked: its number is used up and its place is free again.

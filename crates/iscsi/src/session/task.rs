@@ -118,8 +118,6 @@ pub(super) struct Task {
     /// Bytes that the initiator can take, where the command goes both ways (11.2.2.4).
     pub(super) bidirectional_read_length: u32,
     pub(super) phase: Phase,
-    /// Bytes that the driver keeps for it while it is parked.
-    pub(super) parked_bytes: usize,
     /// Aborted while executing: its completion goes nowhere.
     pub(super) aborted: bool,
     /// Aborted by another session, and answered with TASK ABORTED.
@@ -159,7 +157,6 @@ impl Task {
             extended_cdb: ahs.extended_cdb.into(),
             bidirectional_read_length: ahs.bidirectional_read_length.unwrap_or(0),
             phase: Phase::Parked,
-            parked_bytes: 0,
             aborted: false,
             abort_is_answered: false,
             fault: None,

@@ -282,28 +282,6 @@ fn data_that_waits_for_an_earlier_command_is_bounded() {
     assert!(bench.sent().is_empty(), "taken, and waits for number 6");
 }
 
-/// What the driver keeps for commands counts until their turn comes, or they are gone.
-#[test]
-fn a_command_that_waits_for_an_earlier_one_awaits_its_initiator() {
-    let mut bench = Bench::new(SessionType::Normal);
-    let first = bench.command(2).expect("in the window");
-    let second = bench.command(3).expect("in the window");
-    bench.session.note_parked(first, 4096);
-    bench.session.note_parked(second, 8192);
-    assert_eq!(bench.session.parked_command_bytes(), 12288);
-    assert!(bench.session.awaits_initiator());
-    bench.manage(TaskManagementFunction::AbortTaskSet, 4, 9);
-    assert_eq!(bench.session.parked_command_bytes(), 12288, "it waits for the missing one, too");
-    let missing = bench.command(1).expect("in the window");
-    bench.session.note_parked(missing, 1 << 20);
-    assert_eq!(bench.session.parked_command_bytes(), 0, "none is parked");
-    assert!(!bench.session.awaits_initiator());
-    let fourth = bench.command(6).expect("in the window");
-    bench.session.note_parked(fourth, 512);
-    bench.session.close(&mut bench.outbox);
-    assert_eq!(bench.session.parked_command_bytes(), 0);
-}
-
 #[test]
 fn an_initiator_that_is_busy_with_one_long_pdu_is_not_silent() {
     let mut bench = Bench::new(SessionType::Normal);

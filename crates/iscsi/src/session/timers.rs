@@ -67,13 +67,10 @@ impl<D: Share> Session<D> {
         }
     }
 
-    /// Whether a task waits for its initiator: for an earlier command (4.2.2.1), or for data that was [solicited](Self::solicit) or
-    /// comes for one that is over.
-    pub fn awaits_initiator(&self) -> bool {
-        let awaits = |task: &Task| {
-            matches!(task.phase, Phase::Parked | Phase::Collecting | Phase::Held | Phase::Draining)
-        };
-        self.tasks.any(awaits)
+    /// Whether data of a task that was [solicited](Self::solicit) has not come, or comes for one that is over.
+    pub fn owes_data(&self) -> bool {
+        let owes = |task: &Task| matches!(task.phase, Phase::Collecting | Phase::Held | Phase::Draining);
+        !self.tasks.ids(owes).is_empty()
     }
 
     /// Ends the session (session recovery, 7.1.4.4), which has kept memory for so long that others wait for.

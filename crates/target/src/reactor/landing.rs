@@ -88,15 +88,6 @@ impl Landing {
         self.filled += bytes;
     }
 
-    /// How much has come of data that has memory of the pool which no task has; `None`: it has none.
-    pub(super) const fn kept_bytes(&self) -> Option<usize> {
-        match self.place {
-            Place::Command(_) | Place::Loose(_) => Some(self.filled),
-            Place::Task { .. } if self.waiting_room.is_some() => Some(self.filled),
-            Place::Task { .. } | Place::Bytes(_) | Place::Discard => None,
-        }
-    }
-
     /// Whether it is Data-Out that a task waits for.
     pub(super) const fn is_of_task(&self) -> bool {
         matches!(self.place, Place::Task { .. })
@@ -266,11 +257,6 @@ impl Reactor {
             None => self.is_intact_in_place(index, &landing),
         };
         let Landing { bhs, ahs, place, .. } = landing;
-        if matches!(place, Place::Command(_) | Place::Loose(_))
-            && let Some(session) = self.session_of(index)
-        {
-            session.unasked.came_bytes += length as u64;
-        }
         match place {
             Place::Command(buffer) => self.pdu(index, &bhs, &ahs, Arrived::Command(buffer), intact),
             Place::Loose(buffer) => self.pdu(index, &bhs, &ahs, Arrived::Bytes(&buffer[..length]), intact),
@@ -320,9 +306,7 @@ impl Reactor {
         if command.is_final && self.is_copied(session, command.lun, data_length) {
             // That of the command before it is free then, and in the processor's caches.
             self.run_received();
-            let session = self.sessions.get(session)?;
-            let has_place = session.has_place_for(&command, data_length);
-            return if has_place { session.pool.allocate_unasked(data_length) } else { None };
+            return self.sessions.get(session)?.pool.allocate_unasked(data_length);
         }
         self.command_buffer(session, &command, data_length)
     }

@@ -497,17 +497,12 @@ impl Reactor {
         for index in sessions {
             if let Some(session) = self.sessions.get_mut(index) {
                 let (mut keeps_answers, mut moved_bytes) = (false, session.unasked.came_bytes);
-                let mut has_begun_data = false;
                 for link in &session.links {
                     if let Some(connection) = self.connections.get_mut(link.token.index)
                         && connection.token == link.token
                     {
                         keeps_answers |= connection.transmitter.is_blocked();
                         moved_bytes += connection.transmitter.drained_bytes();
-                        if let Some(came_bytes) = connection.receiver.kept_bytes() {
-                            has_begun_data = true;
-                            moved_bytes += came_bytes as u64;
-                        }
                         session.core.saw_progress(connection.active_at(self.now), link.cid);
                     }
                 }
@@ -520,8 +515,7 @@ impl Reactor {
                 // Of what is yet to be sent nothing would be given back.
                 let do_want = is_scarce && !keeps_answers;
                 let keeps_reads = session.core.others_want_reads(self.now, do_want, &mut self.outbox);
-                let is_its_turn = || keeps_answers || has_begun_data || session.core.awaits_initiator();
-                if is_scarce && (keeps_reads || is_its_turn()) {
+                if is_scarce && (keeps_answers || keeps_reads || session.core.owes_data()) {
                     session.bound_hoard(self.now, moved_bytes, &mut self.outbox);
                 }
                 self.bound_unasked(index);

@@ -72,11 +72,6 @@ impl Receiver {
         self.landing.is_some()
     }
 
-    /// How much has come of data that keeps memory of the pool, but for that of tasks; `None`: none does.
-    pub(super) fn kept_bytes(&self) -> Option<usize> {
-        self.landing.as_deref().and_then(Landing::kept_bytes)
-    }
-
     fn note_length(&mut self, data_length: usize) {
         self.long_left =
             if data_length >= LONG_DATA_BYTES { SHORT_AMONG_LONG } else { self.long_left.saturating_sub(1) };
@@ -354,8 +349,7 @@ impl Reactor {
     }
 
     /// The buffer for a command's immediate data, large enough for all the data that it announces unless that is
-    /// more than the store takes at once, or than there is memory for: then for what comes unasked. `None` when there is none for that
-    /// either; the data is then thrown away.
+    /// more than the store takes at once. `None` when memory is short; the data is then thrown away.
     pub(super) fn command_buffer(
         &self,
         session: usize,
@@ -371,12 +365,7 @@ impl Reactor {
             || expected <= WHOLE_BYTES_MAX
                 && pool.taken_bytes() <= FEW_BYTES
                 && pool.has_room_unasked(FEW_BYTES);
-        let allocate = |length| {
-            if session.has_place_for(command, length) { pool.allocate_unasked(length) } else { None }
-        };
-        let length = if is_whole { expected } else { session.first_burst() }.max(data_length);
-        // It may still be found when its turn has come.
-        let least = if command.is_final { data_length } else { session.first_burst().min(length) };
-        allocate(length).or_else(|| if least < length { allocate(least.max(data_length)) } else { None })
+        let length = if is_whole { expected } else { session.first_burst() };
+        pool.allocate_unasked(length.max(data_length))
     }
 }

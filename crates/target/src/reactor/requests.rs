@@ -135,13 +135,8 @@ impl Reactor {
             }
             Ok(InitiatorPdu::ScsiCommand(pdu)) => {
                 let length = data_segment_length(bhs);
-                let mut came_bytes = length;
                 let buffer = match data {
-                    Arrived::Command(buffer) => {
-                        // It was counted when it had landed.
-                        came_bytes = 0;
-                        Some(buffer)
-                    }
+                    Arrived::Command(buffer) => Some(buffer),
                     Arrived::Bytes(bytes) if !bytes.is_empty() => {
                         self.command_buffer(index, &pdu, bytes.len()).map(|mut buffer| {
                             buffer[..bytes.len()].copy_from_slice(bytes);
@@ -157,10 +152,6 @@ impl Reactor {
                 let id = session.core.command(self.now, cid, command, length, &mut self.outbox);
                 if let Some(id) = id {
                     let is_starved = buffer.is_none() && (length > 0 || (pdu.write && !pdu.is_final));
-                    if let Some(buffer) = &buffer {
-                        session.core.note_parked(id, buffer.taken_bytes());
-                        session.unasked.came_bytes += u64::from(came_bytes);
-                    }
                     session.attach(id, buffer, is_starved);
                     if let Some(context) = session.context(id) {
                         context.immediate_bytes = length;

@@ -5,11 +5,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lunette_block::{Buffer, BufferPool, CachedRange, LentRange, Volume};
-use lunette_iscsi::session::{Outbox, PARKED_BYTES_MAX, Session, Share, TaskId};
+use lunette_iscsi::session::{Outbox, Session, Share, TaskId};
 use lunette_iscsi::text::TextNegotiation;
 use lunette_scsi::{LogicalUnit, LunMap, Nexus, Task, Unsent};
 use lunette_wire::Cid;
-use lunette_wire::initiator::ScsiCommand;
 
 use super::Waiter;
 use super::connection::Token;
@@ -22,10 +21,6 @@ use crate::seldom::Ration;
 use crate::store_io::Stability;
 use crate::task_times::{Stage, TaskTimes};
 use crate::units::ServedTarget;
-
-/// More than [`PARKED_BYTES_MAX`] is kept for commands that wait for earlier ones only while their session could have this part of the
-/// pool beside it.
-const PARKED_SPARE_PART: usize = 8;
 
 /// Data on its way to an initiator.
 #[derive(Debug)]
@@ -380,15 +375,6 @@ impl TargetSession {
         }
     }
 
-    /// Whether so many bytes may be kept for a command. Of commands before whose turn others have to come (RFC 7143, 4.2.2.1), initiators
-    /// with several connections have many while one of these is slow, so their bound is not heeded while there is plenty of memory.
-    pub(super) fn has_place_for(&self, command: &ScsiCommand, bytes: usize) -> bool {
-        command.immediate
-            || !self.core.is_early(command.cmd_sn)
-            || self.core.parked_command_bytes() + bytes <= PARKED_BYTES_MAX
-            || self.pool.has_room_unasked(self.pool.limit_bytes() / PARKED_SPARE_PART)
-    }
-
     /// Bytes of a command's data that may come unsolicited, as agreed: where nothing was, more than this side would have offered.
     pub(super) fn first_burst(&self) -> usize {
         self.core.parameters().first_burst_length as usize
@@ -404,6 +390,7 @@ impl TargetSession {
 mod tests {
     use lunette_iscsi::parameters::{ConnectionParameters, SessionParameters, SessionType};
     use lunette_iscsi::session::SessionSettings;
+    use lunette_wire::initiator::ScsiCommand;
     use lunette_wire::{CmdSn, InitiatorTaskTag, Isid, StatSn, Tsih};
 
     use super::*;

@@ -53,7 +53,7 @@ pub(super) struct Unasked {
     is_news: bool,
     /// Since when there has been no memory for one of them that needs so many bytes, and for none behind it.
     short: Option<(Duration, usize)>,
-    /// Data of tasks that has ever come, in bytes; and that of pings and text which had memory of the pool.
+    /// Data of tasks that has ever come, in bytes.
     pub(super) came_bytes: u64,
     /// It is among the reactor's [`Short`].
     is_listed: bool,
