@@ -165,6 +165,11 @@ impl<D: Share> Session<D> {
         self.management.len() + self.early_functions.len() + self.parked.functions
     }
 
+    /// Whether functions wait for a number that has not come.
+    pub(super) fn functions_wait_for_numbers(&self) -> bool {
+        self.parked.functions > 0 || !self.early_functions.is_empty()
+    }
+
     /// Why a function is not taken. It gets a Reject, which no fence holds back as it would a response (4.2.2.3), so that
     /// nothing of it is kept; either reason lets it be sent again (11.17.1).
     pub(super) fn function_refusal(&self, &Management { request, cid }: &Management) -> Option<RejectReason> {

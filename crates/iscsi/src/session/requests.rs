@@ -185,8 +185,14 @@ impl<D: Share> Session<D> {
         }
         let no_room =
             admission == Admission::Early && self.parked.bytes + request.held_bytes() > PARKED_BYTES_MAX;
-        let refusal =
-            if no_room { Some(RejectReason::LongOperationReject) } else { self.refusal(cid, &request) };
+        let too_many = Some(RejectReason::LongOperationReject);
+        // Where all functions that there may be wait for this number, nothing else would let them go on.
+        let is_awaited = admission == Admission::Next && self.functions_wait_for_numbers();
+        let refusal = if no_room {
+            too_many
+        } else {
+            self.refusal(cid, &request).filter(|reason| !(is_awaited && Some(*reason) == too_many))
+        };
         let Some(reason) = refusal else { return self.order(cid, cmd_sn, request, outbox) };
         self.reject(cid, bhs, reason, outbox);
     }

@@ -167,6 +167,20 @@ fn functions_that_wait_for_their_numbers_are_bounded() {
 }
 
 #[test]
+fn a_function_that_all_others_wait_for_is_taken() {
+    let mut bench = Bench::new(SessionType::Normal);
+    let most = MANAGEMENT_MAX as u32;
+    for cmd_sn in 2..most + 2 {
+        bench.manage_in_order(TaskManagementFunction::AbortTask, cmd_sn, cmd_sn);
+    }
+    bench.manage_in_order(TaskManagementFunction::AbortTask, 1, 1);
+    let sent = bench.sent();
+    assert!(reject_reasons(&sent).is_empty());
+    let answered = |pdu: &&TargetPdu| matches!(pdu, TargetPdu::TaskManagementResponse(_));
+    assert_eq!(sent.iter().filter(answered).count(), MANAGEMENT_MAX + 1);
+}
+
+#[test]
 fn functions_that_go_with_their_connection_give_their_room_back() {
     let mut bench = Bench::new(SessionType::Normal);
     let other = Cid(1);

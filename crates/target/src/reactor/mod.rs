@@ -512,10 +512,7 @@ impl Reactor {
                 }
                 session.core.tick(self.now, &mut self.outbox);
                 session.bound_waiting(self.now, &mut self.outbox);
-                // Of what is yet to be sent nothing would be given back.
-                let do_want = is_scarce && !keeps_answers;
-                let keeps_reads = session.core.others_want_reads(self.now, do_want, &mut self.outbox);
-                if is_scarce && (keeps_answers || keeps_reads || session.core.owes_data()) {
+                if is_scarce && (keeps_answers || session.core.owes_data()) {
                     session.bound_hoard(self.now, moved_bytes, &mut self.outbox);
                 }
                 self.bound_unasked(index);

@@ -222,25 +222,6 @@ impl<D> Answers<D> {
         }
     }
 
-    /// The oldest whose data is kept.
-    pub(super) fn oldest_with_data(&self) -> Option<AnswerId> {
-        self.with_data.first().copied()
-    }
-
-    /// The one that is kept next.
-    pub(super) const fn next(&self) -> AnswerId {
-        AnswerId(self.next_id)
-    }
-
-    /// Gives the data of all back that were kept before this one.
-    pub(super) fn drop_data_before(&mut self, id: AnswerId) {
-        while let Some(oldest) = self.oldest_with_data()
-            && oldest < id
-        {
-            self.drop_data(oldest);
-        }
-    }
-
     /// The tag under which the data of an answer is acknowledged; never the reserved value.
     pub(super) const fn transfer_tag(id: AnswerId) -> TargetTransferTag {
         TargetTransferTag((id.0 & 0x7fff_ffff) as u32)

@@ -25,11 +25,6 @@ pub(super) use snack::Resends;
 
 use super::connection::Connection;
 use super::{Outbox, Session, Share};
-use answers::AnswerId;
-
-/// How long data of reads is kept for which no acknowledgement comes when that is asked for, while others wait for the memory: longer
-/// than round trips take.
-const KEPT_READS_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What a session keeps beyond its connections.
 #[derive(Debug)]
@@ -40,8 +35,6 @@ pub(super) struct Recovery<D> {
     next_removal: u32,
     /// When the session ends that has no connection.
     alone_due: Option<Duration>,
-    /// When data of reads is forgotten because others want its memory: that of answers before this one.
-    reads_wanted: Option<(Duration, AnswerId)>,
     /// Nothing is retained any more: the target is about to stop.
     pub(super) is_draining: bool,
 }
@@ -53,7 +46,6 @@ impl<D> Recovery<D> {
             removed: Vec::new(),
             next_removal: 0,
             alone_due: None,
-            reads_wanted: None,
             is_draining: false,
         }
     }
@@ -100,30 +92,6 @@ impl<D: Share> Session<D> {
         if self.connection_mut(cid).is_some_and(|connection| connection.log.len() == half) {
             self.send_ping(cid, outbox);
         }
-    }
-
-    /// Says whether others wait for memory, of which data of reads keeps some that has been taken and not acknowledged; the driver calls
-    /// this about once a second. The initiator is asked to acknowledge it, and what it has not five seconds later is forgotten: a SNACK
-    /// for that is rejected (7.8). Answers whether it was asked for some, and has not acknowledged it since.
-    pub fn others_want_reads(&mut self, now: Duration, do_want: bool, outbox: &mut Outbox<D>) -> bool {
-        let oldest = self.recovery.answers.oldest_with_data().filter(|_| do_want);
-        let Some(oldest) = oldest else {
-            self.recovery.reads_wanted = None;
-            return false;
-        };
-        let Some((due, before)) = self.recovery.reads_wanted else {
-            self.recovery.reads_wanted = Some((now + KEPT_READS_PATIENCE, self.recovery.answers.next()));
-            let open = self.connections.iter().filter(|connection| connection.is_open());
-            for cid in open.map(|connection| connection.cid).collect::<Vec<_>>() {
-                self.send_ping(cid, outbox);
-            }
-            return false;
-        };
-        if now >= due {
-            self.recovery.answers.drop_data_before(before);
-            self.recovery.reads_wanted = None;
-        }
-        oldest < before
     }
 
     /// Twice what an initiator can have outstanding, and some of its own requests' answers.

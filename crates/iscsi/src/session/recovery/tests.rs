@@ -219,43 +219,6 @@ fn data_counts_with_the_memory_that_it_keeps() {
     assert_eq!(bench.kept(), 3, "all of it was given back");
 }
 
-/// While others wait for memory an acknowledgement is asked for; what is not acknowledged then is forgotten.
-#[test]
-fn data_that_others_want_is_forgotten() {
-    let mut bench = Bench::new(1 << 20);
-    // Whether it was asked and has not acknowledged since, and how many pings go out.
-    let want = |bench: &mut Bench, second, do_want| {
-        let now = Duration::from_secs(second);
-        let keeps = bench.session.others_want_reads(now, do_want, &mut bench.outbox);
-        (keeps, bench.sent().len())
-    };
-    assert_eq!(want(&mut bench, 0, true), (false, 0), "nothing is kept");
-    let old = bench.read(4096);
-    bench.sent();
-    assert_eq!(want(&mut bench, 0, false), (false, 0));
-    assert_eq!(want(&mut bench, 1, true), (false, 1));
-    assert_eq!(want(&mut bench, 5, true), (true, 0));
-    assert_eq!(want(&mut bench, 6, false), (false, 0));
-    assert_eq!(bench.kept(), 1, "they did not want it all the time");
-    assert_eq!(want(&mut bench, 7, true), (false, 1));
-    let new = bench.read(4096);
-    bench.sent();
-    assert_eq!(want(&mut bench, 12, true), (true, 0));
-    assert_eq!(bench.kept(), 1, "what came later has its own time");
-    bench.snack(0, old, (0, 0));
-    assert_eq!(rejects(&bench.sent()), [RejectReason::SnackReject as u8]);
-    bench.snack(0, new, (0, 0));
-    assert!(matches!(bench.sent()[..], [TargetPdu::ScsiDataIn(_)]));
-    assert_eq!(want(&mut bench, 13, true), (false, 1));
-    bench.exp_stat_sn = StatSn(4);
-    bench.snack(2, InitiatorTaskTag::RESERVED, (0, 0));
-    bench.read(4096);
-    bench.sent();
-    assert_eq!(want(&mut bench, 14, true), (false, 0), "what it was asked for is acknowledged");
-    assert_eq!(want(&mut bench, 20, true), (false, 0));
-    assert_eq!(bench.kept(), 1);
-}
-
 /// Responses that nobody acknowledges are bounded, too: a ping asks for it, then the oldest are forgotten.
 #[test]
 fn responses_that_are_kept_are_bounded() {
