@@ -63,7 +63,7 @@ const LINUX_COMMANDS: (u32, u32) = (128, 2048);
 const LINUX_DEPTH: (u32, u32) = (32, 1024);
 const LINUX_FIRST_BURST: u32 = 262_144;
 const LINUX_MAX_BURST: u32 = 16_776_192;
-/// node.conn[0].tcp.window_size by default, in bytes: SO_RCVBUF and SO_SNDBUF of each connection (usr/io.c), which do not grow then
+/// `node.conn[0].tcp.window_size` by default, in bytes: SO_RCVBUF and SO_SNDBUF of each connection (usr/io.c), which do not grow then
 /// (tcp(7), tcp_moderate_rcvbuf).
 pub(super) const LINUX_WINDOW_SIZE: u64 = 512 << 10;
 

@@ -92,7 +92,7 @@ impl Report {
                 }
             };
             format!(
-                "{name}: {} packets, {} dropped, {} lost, {} doubled, {} damaged, {} held up{beside}; {} bytes arrived, {} us each in the queue and the transmitter",
+                "{name}: {} packets, {} dropped, {} lost, {} doubled, {} damaged, {} held up{beside}; {} bytes arrived, in the queue and the transmitter for {} us on average",
                 direction.offered,
                 direction.dropped,
                 direction.lost,

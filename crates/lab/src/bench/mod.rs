@@ -85,7 +85,7 @@ pub fn bench(plan: &Plan, monitor: &Monitor) -> Result<Carried, LabError> {
 
 /// Another one each time: what an earlier measurement has left is not to be taken for what this one has written. Every reader of JSON has
 /// room for its 53 bits.
-fn content_seed() -> u64 {
+pub(crate) fn content_seed() -> u64 {
     RandomState::new().build_hasher().finish() >> 11
 }
 
@@ -198,8 +198,10 @@ fn through<E: Endpoint>(
         let mut filled = Filled::Whole;
         if ledger.is_some() {
             monitor.enter(Phase::Filling);
+            endpoint.fills(true);
             filled =
                 fill(&mut endpoint, &[plan.share(number)], plan.transfers(), shared.content_seed, monitor)?;
+            endpoint.fills(false);
         }
         Ok((endpoint, ledger, filled))
     });

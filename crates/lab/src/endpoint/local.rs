@@ -42,6 +42,7 @@ impl fmt::Display for WriteMode {
 pub(crate) struct Local {
     volume: Arc<Volume>,
     write: WriteMode,
+    is_filling: bool,
     context: IoContext,
     pool: BufferPool,
     start: Instant,
@@ -56,6 +57,7 @@ impl Local {
         Ok(Self {
             volume: Arc::clone(volume),
             write,
+            is_filling: false,
             context,
             pool: BufferPool::new(POOL_BYTES),
             start: Instant::now(),
@@ -82,6 +84,10 @@ impl Endpoint for Local {
         self.start.elapsed()
     }
 
+    fn fills(&mut self, is_filling: bool) {
+        self.is_filling = is_filling;
+    }
+
     fn buffer(&mut self, length_bytes: u32) -> Result<Buffer, LabError> {
         self.pool.allocate(length_bytes as usize).ok_or_else(|| {
             LabError::Plan(format!(
@@ -105,7 +111,7 @@ impl Endpoint for Local {
             Kind::Read => Io::Read { offset, buffer },
             Kind::Write => {
                 let range = 0..operation.length_bytes as usize;
-                let stable = self.write == WriteMode::Through;
+                let stable = self.write == WriteMode::Through && !self.is_filling;
                 Io::Write { offset, buffer: WriteSource { buffer: buffer.into(), range }, stable }
             }
         };

@@ -87,6 +87,9 @@ pub(crate) trait Endpoint {
     /// Since the endpoint's start.
     fn now(&self) -> Duration;
 
+    /// Whether what is written from now on only fills the disk, behind which there is a flush: then single writes need not be stable.
+    fn fills(&mut self, _is_filling: bool) {}
+
     /// A buffer of this length. Its content is left to chance, and may have been read from the disk: who writes fills it.
     ///
     /// # Errors

@@ -66,30 +66,37 @@ fn watch(is_measured: &(dyn Fn() -> bool + Sync), ended: &Receiver<()>) -> Watch
     let is_over = || ended.recv_timeout(STEP) != Err(RecvTimeoutError::Timeout);
     // What is never measured is looked at as a whole.
     let now = || (Instant::now(), ProcessorTime::now(), processor::now());
-    let (mut begun, mut before, mut own_before) = now();
+    let mut begun = now();
     let mut seen = Seen::look(Duration::ZERO);
     let mut waits = !is_measured();
     let mut waited = LOOK_INTERVAL;
+    let told = |begun: &(Instant, Option<ProcessorTime>, Duration), seen: &mut Seen| {
+        let (since, before, own_before) = *begun;
+        let (until, after, own_after) = now();
+        let own =
+            own_after.saturating_sub(own_before).as_secs_f64() / (until - since).as_secs_f64().max(1e-9);
+        seen.add_all(since.elapsed());
+        let shares = before.zip(after).map(|(before, after)| after.since(before)).unwrap_or_default();
+        let lasted = since.elapsed();
+        Watched { busy: seen.busiest(lasted), shares, own, lasted }
+    };
+    let mut ended = None;
     while !is_over() {
         let is_measured = is_measured();
         if waits && is_measured {
-            ((begun, before, own_before), waits) = (now(), false);
+            // What is measured anew is another one.
+            (begun, waits, ended) = (now(), false, None);
             (seen, waited) = (Seen::look(Duration::ZERO), LOOK_INTERVAL);
         } else if !waits && !is_measured {
-            break;
-        } else if waited.is_zero() {
-            seen.add_all(begun.elapsed());
-            waited = LOOK_INTERVAL;
-        } else {
+            (ended, waits) = (Some(told(&begun, &mut seen)), true);
+        } else if !waited.is_zero() {
             waited = waited.saturating_sub(STEP);
+        } else if ended.is_none() {
+            seen.add_all(begun.0.elapsed());
+            waited = LOOK_INTERVAL;
         }
     }
-    let (until, after, own_after) = now();
-    let own = own_after.saturating_sub(own_before).as_secs_f64() / (until - begun).as_secs_f64().max(1e-9);
-    seen.add_all(begun.elapsed());
-    let shares = before.zip(after).map(|(before, after)| after.since(before)).unwrap_or_default();
-    let lasted = begun.elapsed();
-    Watched { busy: seen.busiest(lasted), shares, own, lasted }
+    ended.unwrap_or_else(|| told(&begun, &mut seen))
 }
 
 /// Processor time of a thread.
@@ -199,6 +206,7 @@ impl Seen {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
     use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
     use rustix::time::{ClockId, clock_gettime};
@@ -331,14 +339,22 @@ mod tests {
     }
 
     #[test]
-    fn nobody_looks_any_longer_when_it_is_measured() {
-        let asked = AtomicU32::new(0);
-        // Measured when it is asked for the second and third time.
-        let is_measured = || (1..3).contains(&asked.fetch_add(1, Ordering::Relaxed));
-        let ((), seen) = watched(&is_measured, || {
-            wait_until_asked(&asked, 4);
-            thread::sleep(STEP * 20);
-        });
-        assert_eq!(asked.into_inner(), 4, "{seen:?}");
+    fn what_counts_is_what_was_measured_last_and_nothing_behind_it() {
+        // Measured when it is asked for the second and third time, or once more for the twentieth and the next.
+        for last in [1, 19] {
+            let asked_at: Mutex<Vec<Instant>> = Mutex::default();
+            let asked = AtomicU32::new(0);
+            let is_measured = || {
+                let turn = asked.fetch_add(1, Ordering::Relaxed);
+                asked_at.lock().expect("a list").push(Instant::now());
+                (1..3).contains(&turn) || (last..last + 2).contains(&turn)
+            };
+            let ((), seen) = watched(&is_measured, || wait_until_asked(&asked, 60));
+            let at = asked_at.into_inner().expect("a list");
+            let last = last as usize;
+            // From behind the question that finds the beginning to the one behind that which finds the end.
+            assert!(seen.lasted <= at[last + 3] - at[last], "{seen:?}, {at:?}");
+            assert!(seen.lasted >= at[last + 2] - at[last + 1], "{seen:?}, {at:?}");
+        }
     }
 }

@@ -186,7 +186,7 @@ impl CellResult {
                 let is_only = |turn: &&CommandTurn| {
                     limit == Limit::Window
                         && !self.has_busy_machine()
-                        && self.overrun + self.lost + self.dropped == 0
+                        && self.overrun + self.lost + self.dropped + self.lost_before == 0
                         && self.lost_to_others() <= self.lost_at_ends(model, turn)
                 };
                 let ends = turn.filter(is_only).and_then(|turn| self.ends(model, turn));
@@ -199,7 +199,7 @@ impl CellResult {
                     self.because = Some(because);
                     of_losses
                 } else if let Some(because) = turn
-                    .filter(|_| beside.is_none() && self.lost + self.dropped == 0)
+                    .filter(|_| beside.is_none() && self.lost + self.dropped + self.lost_before == 0)
                     .and_then(|turn| self.together(model, turn))
                 {
                     self.because = Some(because);
@@ -353,7 +353,6 @@ mod tests {
                 commands: 0,
                 line: Duration::ZERO,
                 is_packed: false,
-                data_way: None,
                 is_asked: false,
                 ends: Duration::from_micros(ends_us),
             };
@@ -490,7 +489,6 @@ mod tests {
             commands,
             line: Duration::from_micros(4),
             is_packed: false,
-            data_way: None,
             is_asked: false,
             ends: Duration::ZERO,
         }
@@ -520,6 +518,11 @@ mod tests {
         // What was lost is told, and a full line has no room for that excuse.
         assert_eq!(judged(90.0, 100, &|cell| cell.overrun = 1).0, "machine");
         assert_eq!(judged(90.0, 100, &|cell| cell.lost = 1).0, "unexplained");
+        assert_eq!(
+            judged(90.0, 100, &|cell| cell.lost_before = 1).0,
+            "unexplained",
+            "its window is small still"
+        );
         // Packets that were late as well are not needed for it.
         assert_eq!(judged(90.0, 100, &|cell| cell.late_us = 100).0, "ends");
         // Nor is it the ends where the host had taken more; where it had taken less it is.
@@ -614,21 +617,6 @@ mod tests {
             "{machine}"
         );
         assert_eq!(worked(30.0, 0.9, Limit::Window, &packed).0, "unexplained");
-        // Where it was seen that packets had the line for 60 us, 15 of 4 us are a bunch: with the same thread for each of them 283 us.
-        let seen = CommandTurn { data_way: Some(1), ..packed };
-        let judged = |turn: &CommandTurn| {
-            let busy = cell(58.0, "IOPS");
-            let mut busy =
-                CellResult { together: 0.9, busiest: 0.6, processors: 0.9, sojourn_us: [1.0, 60.0], ..busy };
-            busy.judge(Some(Limit::Window), Some(turn), None);
-            (busy.limit, busy.machine.unwrap_or_default())
-        };
-        let (limit, machine) = judged(&seen);
-        assert!(
-            limit == "machine"
-                && machine.contains("15 of them one after the other there, 60.0 us of the line"),
-            "{machine}"
-        );
         assert_eq!(
             worked(80.0, 0.9, Limit::Window, &packed).0,
             "unexplained",
@@ -680,6 +668,7 @@ mod tests {
         assert_eq!(judged(94.0, &met, as_it_is, None).0, "unexplained");
         assert_eq!(judged(89.0, &asked, as_it_is, Some("store")).0, "store");
         assert_eq!(judged(89.0, &asked, &|cell| cell.dropped = 1, None).0, "unexplained");
+        assert_eq!(judged(89.0, &asked, &|cell| cell.lost_before = 1, None).0, "unexplained");
         let as_a_time = &|cell: &mut CellResult| (cell.unit, cell.measured) = ("ms".to_owned(), 113.0);
         assert_eq!(judged(0.0, &asked, as_a_time, None).0, "together");
         for other in [

@@ -30,17 +30,17 @@ const ENOUGH: f64 = 0.95;
 const MEAN_OF_CUBIC: f64 = 1.0 - 0.3 / 4.0;
 const MEAN_OF_RENO: f64 = 0.75;
 
-/// Data per second, in bytes, of reads and writes side by side, of which this share reads; and what limits it. Down and up are the paths
-/// of their data, what is expected of each alone, and what counts for each.
+/// Data per second, in bytes, of reads and writes of one size side by side, of which this share reads; and what limits it. Down and up
+/// are the paths of their data, what is expected of each alone, and what counts for each.
 ///
 /// Commands are shared, and which way the data of the next one goes is left to chance: so now one direction waits and now the other one,
-/// and where few are under way neither is full. That is simulated ([`by_chance`]); all else is as [`BothWays`] has it.
+/// and where few are under way neither is full. That is simulated (`by_chance`); all else is as `BothWays` has it.
 #[must_use]
 pub fn side_by_side(
     paths: &[NetworkPath; 2],
     each: &[Expected; 2],
     settings: &[Settings; 2],
-    sizes: &Sizes,
+    size_bytes: u32,
     read_share: f64,
 ) -> (f64, Limit) {
     let alone = |expected: &Expected| (expected.bytes_per_s, expected.limit);
@@ -50,8 +50,10 @@ pub fn side_by_side(
     if read_share <= 0.0 {
         return alone(&each[1]);
     }
-    let both = BothWays::of(paths, each, settings, sizes, read_share);
-    let commands = by_chance(both.commands, &classes(paths, each, settings, sizes, read_share)) * both.bytes;
+    let both = BothWays::of(paths, each, settings, &Sizes::one(size_bytes), read_share);
+    let classes = [(0, read_share), (1, 1.0 - read_share)]
+        .map(|(kind, share)| class(paths, &each[kind], settings, (kind, size_bytes), share));
+    let commands = by_chance(both.commands, &classes) * both.bytes;
     let (others, limit) = both.without_commands();
     if commands >= others {
         return (others, limit);
@@ -60,43 +62,30 @@ pub fn side_by_side(
     (commands, if is_line { Limit::Link } else { Limit::Window })
 }
 
-/// The commands of both kinds and all sizes, as they take both directions.
-fn classes(
+/// The commands of one kind and size, as they take both directions.
+fn class(
     paths: &[NetworkPath; 2],
-    each: &[Expected; 2],
+    expected: &Expected,
     settings: &[Settings; 2],
-    sizes: &Sizes,
-    read_share: f64,
-) -> Vec<Class> {
-    let of_kind = |kind: usize, share_of_kind: f64| {
-        let (up, down) = (1, 0);
-        // A write's data goes up, behind the exchanges in which it is asked for; a read's comes down.
-        let asking = 2 * each[kind].round_trips.saturating_sub(1) as usize;
-        let hops = move |size| {
-            let header_s = |way: usize| on_line(&paths[way], HEADER_BYTES);
-            let before = [(up, header_s(up)), (down, header_s(down))].into_iter().cycle().take(asking);
-            let asked_s = |way: usize| header_s(way) * (asking / 2) as f64;
-            let [mut there_s, mut back_s] = if kind == 0 {
-                [beside_s(paths, settings, up, size), data_s(paths, settings, down, size)]
-            } else {
-                [data_s(paths, settings, up, size), beside_s(paths, settings, down, size)]
-            };
-            there_s = (there_s - asked_s(up)).max(0.0);
-            back_s = (back_s - asked_s(down)).max(0.0);
-            before.chain([(up, there_s), (down, back_s)]).collect::<Vec<_>>()
-        };
-        let weighted = sizes.weighted();
-        let on_lines_s: f64 =
-            weighted.map(|(size, share)| share * hops(size).iter().map(|hop| hop.1).sum::<f64>()).sum();
-        let alone_s = (each[kind].command_time.as_secs_f64() - on_lines_s).max(0.0);
-        let pause_s = alone_s / (asking + 2) as f64;
-        sizes.weighted().map(move |(size, share)| Class {
-            share: share_of_kind * share,
-            hops: hops(size),
-            pause_s,
-        })
+    (kind, size_bytes): (usize, u32),
+    share: f64,
+) -> Class {
+    let (down, up) = (0, 1);
+    let header_s = |way: usize| on_line(&paths[way], HEADER_BYTES);
+    // A write's data goes up, behind the exchanges in which it is asked for; a read's comes down.
+    let exchanges = expected.round_trips.saturating_sub(1) as usize;
+    let asked_s = |way: usize| header_s(way) * exchanges as f64;
+    let [there_s, back_s] = if KINDS[kind] == Kind::Read {
+        [beside_s(paths, settings, up, size_bytes), data_s(paths, settings, down, size_bytes)]
+    } else {
+        [data_s(paths, settings, up, size_bytes), beside_s(paths, settings, down, size_bytes)]
     };
-    of_kind(0, read_share).chain(of_kind(1, 1.0 - read_share)).collect()
+    let last = [(up, (there_s - asked_s(up)).max(0.0)), (down, (back_s - asked_s(down)).max(0.0))];
+    let before = [(up, header_s(up)), (down, header_s(down))].repeat(exchanges);
+    let hops = [before, last.to_vec()].concat();
+    let on_lines_s: f64 = hops.iter().map(|hop| hop.1).sum();
+    let alone_s = (expected.command_time.as_secs_f64() - on_lines_s).max(0.0);
+    Class { share, pause_s: alone_s / hops.len() as f64, hops }
 }
 
 /// The time on a direction of data that goes there.
@@ -532,7 +521,7 @@ mod tests {
         let of = |commands, read_share| {
             let settings = [unsolicited(commands); 2];
             let each = [0, 1].map(|way| expect_mix(&gige, &settings[way], KINDS[way], &sizes));
-            let (bytes_per_s, limit) = side_by_side(&[gige; 2], &each, &settings, &sizes, read_share);
+            let (bytes_per_s, limit) = side_by_side(&[gige; 2], &each, &settings, 4 << 10, read_share);
             (bytes_per_s / 1e6, limit, each.map(|one| one.bytes_per_s / 1e6))
         };
         let (few, limit, [down, up]) = of(12, 0.6);

@@ -48,22 +48,15 @@ impl CellResult {
         // What came in one packet is answered in one, and waits for the last of it where work takes longest.
         let busiest_s = self.busiest * took_s / commands;
         let line_s = line_s.max(turn.line.as_secs_f64());
-        // Where it was seen how long such a packet had the line, with those before it, it is known how many are a bunch.
-        let seen_s = turn.data_way.map_or(0.0, |way| self.sojourn_us[way] / 1e6);
-        let (bunch, on_line_s) = if seen_s > line_s {
-            ((seen_s / line_s).min(commands), seen_s)
-        } else {
-            (commands, (commands * (line_s - busiest_s)).max(0.0))
-        };
-        let together = figure(trips_s + at_ends_s + on_line_s + bunch * busiest_s);
+        let together = figure(trips_s + at_ends_s + commands * line_s.max(busiest_s));
         // A full line is another matter ([`Self::together`]), and so are long ways, where data is asked for in turn.
         let is_apart = turn.is_asked && (limit == Limit::Link || turn.round_trip >= PACED);
         (turn.is_packed && !is_apart && busiest_s > 0.0 && self.is_left(together, model)).then(|| {
             format!(
-                "one thread worked {} us for each command, and commands that came in one packet go round together: {bunch:.0} of them one after the other there, {} us of \
-                 the line, and a round trip, make {} of what the model expects",
+                "one thread worked {} us for each command, and commands that came in one packet go round together: {} of them one after the other there, and \
+                 a round trip, make {} of what the model expects",
                 figure_text(busiest_s * 1e6),
-                figure_text(on_line_s * 1e6),
+                turn.commands,
                 figure_text(together)
             )
         })

@@ -279,7 +279,6 @@ impl Probe {
             commands,
             line: Duration::try_from_secs_f64(line_s).unwrap_or_default(),
             is_packed: commands > 1 && with_header_bytes * in_a_packet <= segment_bytes,
-            data_way: if reads <= 0.0 { Some(0) } else { (reads >= 1.0).then_some(1) },
             is_asked,
             ends: at_rest.ends,
         })
@@ -399,8 +398,6 @@ pub(crate) struct CommandTurn {
     pub(crate) line: Duration,
     /// Two or more of them fit into a packet; of those that wait to be asked for their data, it does.
     pub(crate) is_packed: bool,
-    /// The way of all their data, there or back; none of reads and writes side by side.
-    pub(crate) data_way: Option<usize>,
     /// All of them are writes that wait to be asked for their data.
     pub(crate) is_asked: bool,
     /// What initiator and target take for a command at rest beyond what its bytes take by plain TCP, in each round trip.
@@ -647,7 +644,7 @@ pub(crate) fn run_once(place: Place<'_>, probe: &Probe, duty: Duty) -> Result<Ru
     match probe {
         Probe::Files(files) => return files::run(place, files, duty),
         Probe::Login(login) => return login::run(place, login, duty.seed),
-        Probe::Transfer(transfer) => return transfer::run(place, transfer, duty.seed),
+        Probe::Transfer(transfer) => return transfer::run(place, transfer),
         _ => {}
     }
     let mut beside = None;
@@ -672,7 +669,7 @@ pub(crate) fn run_once(place: Place<'_>, probe: &Probe, duty: Duty) -> Result<Ru
         (Probe::Shared(shared), _) => shared::run(place, shared, duty, &monitor),
         (Probe::Virtual(probe), _) => virtualized::run(place, probe, duty),
         (Probe::Login(login), _) => login::run(place, login, duty.seed),
-        (Probe::Transfer(transfer), _) => transfer::run(place, transfer, duty.seed),
+        (Probe::Transfer(transfer), _) => transfer::run(place, transfer),
         (Probe::Files(files), _) => files::run(place, files, duty),
     })?;
     // What a run has looked at itself is in it already: a disk, while it was measured alone.

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use lunette_link::{Link, Shape};
+use lunette_workload::Kind;
 use lunette_workload::model::{self, CongestionControl, Limit, NetworkPath, Settings};
-use lunette_workload::{Kind, Sizes};
 
 use super::Metric;
 use super::disk::{DiskProbe, Mix};
@@ -158,8 +158,7 @@ pub(super) fn disk(
     let round_trip = |kind, is_asked| round_trip(command, exchanged, kind, is_asked).max(least);
     let (paths, settings) = both(driven, probe, agreed, &round_trip);
     let each = each(&paths, &settings, size_bytes);
-    let (bytes_per_s, limit) =
-        model::side_by_side(&paths, &each, &settings, &Sizes::one(size_bytes), read_share);
+    let (bytes_per_s, limit) = model::side_by_side(&paths, &each, &settings, size_bytes, read_share);
     let [read, write] = each;
     let figure = match probe.metric {
         Metric::MegabytesPerSecond => bytes_per_s / 1e6,

@@ -106,10 +106,11 @@ impl<'a> Watch<'a> {
 
     /// Counters that cannot be read are told at the end, if they still cannot.
     fn look(&mut self, is_measured: bool) {
-        if is_measured && !self.has_begun {
-            self.has_begun = true;
+        if is_measured && (!self.has_begun || self.kept.is_some()) {
+            // What is measured anew is another one.
+            (self.has_begun, self.kept) = (true, None);
             if let (Ok(before), Ok(mark)) = (self.network.since(&self.mark), self.network.mark()) {
-                self.lost_before = before.lost.iter().sum::<u64>() + before.dropped;
+                self.lost_before += before.lost.iter().sum::<u64>() + before.dropped;
                 self.mark = mark;
             }
         } else if !is_measured && self.has_begun && self.kept.is_none() {

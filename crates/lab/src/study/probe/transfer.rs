@@ -9,6 +9,7 @@ use super::disk::DiskProbe;
 use super::model::{self, Driven};
 use super::seen::{Observer, Seen};
 use super::{Metric, Place, Run};
+use crate::bench::content_seed;
 use crate::endpoint::{End, Endpoint, Local, Session, SessionDisk};
 use crate::study::echo::Echo;
 use crate::study::image::Image;
@@ -65,7 +66,7 @@ fn most(length_bytes: u64, is_over_a_link: bool) -> u64 {
 }
 
 /// Runs it, on the local disk or over the link; the caches of this machine are cold.
-pub(super) fn run(place: Place<'_>, probe: &TransferProbe, seed: u64) -> Result<Run, LabError> {
+pub(super) fn run(place: Place<'_>, probe: &TransferProbe) -> Result<Run, LabError> {
     let most = most(probe.length_bytes, place.over.is_some());
     let image = Image::make(place.scratch, probe.length_bytes * most)?;
     let observer = Observer::at(place);
@@ -86,7 +87,7 @@ pub(super) fn run(place: Place<'_>, probe: &TransferProbe, seed: u64) -> Result<
         let (told, agreed) = site.near(|| {
             let session = Session::open(&disk)?;
             let agreed = session.negotiated();
-            Ok::<_, LabError>((carry(session, (probe, pieces), (most, ENOUGH), seed, observer)?, agreed))
+            Ok::<_, LabError>((carry(session, (probe, pieces), (most, ENOUGH), observer)?, agreed))
         })??;
         if let Some(agreed) = &agreed {
             // All of it has been answered.
@@ -104,7 +105,7 @@ pub(super) fn run(place: Place<'_>, probe: &TransferProbe, seed: u64) -> Result<
         cached = image.cool()?;
         // As over the link: a part is made stable at its end.
         let opened = Local::open(&volume, WriteMode::Back);
-        let told = opened.and_then(|local| carry(local, (probe, pieces), (most, ENOUGH), seed, observer));
+        let told = opened.and_then(|local| carry(local, (probe, pieces), (most, ENOUGH), observer));
         // Everything was flushed.
         let _ = volume.close();
         told?
@@ -124,10 +125,9 @@ fn carry<E: Endpoint>(
     mut endpoint: E,
     (probe, pieces): (&TransferProbe, Pieces),
     (most, enough): (u64, Duration),
-    seed: u64,
     observer: Observer<'_>,
 ) -> Result<(f64, Seen), LabError> {
-    let mut noise = Noise::new(seed, 0);
+    let mut noise = Noise::new(content_seed(), 0);
     let work = || -> Result<f64, LabError> {
         let began = Instant::now();
         let mut parts = 0;
@@ -225,13 +225,7 @@ mod tests {
         let of = |kind, most, enough| {
             let local = Local::open(&volume, WriteMode::Back).expect("an endpoint");
             let pieces = Pieces { size_bytes: 96 << 10, depth: 3 };
-            carry(
-                local,
-                (&TransferProbe { kind, length_bytes: 1 << 20 }, pieces),
-                (most, enough),
-                1,
-                observer,
-            )
+            carry(local, (&TransferProbe { kind, length_bytes: 1 << 20 }, pieces), (most, enough), observer)
         };
         // There is no fourth one to be read.
         assert!(of(Kind::Read, 4, Duration::MAX).is_err() && of(Kind::Read, 4, Duration::ZERO).is_ok());
@@ -242,8 +236,10 @@ mod tests {
         let data = std::fs::read(&path).expect("a file");
         let written = data.chunks(1 << 20).map(|part| part.iter().any(|byte| *byte != 7));
         assert_eq!(written.collect::<Vec<_>>(), [true, true, false]);
-        let blocks: HashSet<&[u8]> = data[..2 << 20].chunks_exact(512).collect();
-        assert_eq!(blocks.len(), (2 << 20) / 512, "each is another one");
+        of(Kind::Write, 1, Duration::MAX).expect("a part");
+        let again = std::fs::read(&path).expect("a file");
+        let both = data[..2 << 20].chunks_exact(512).chain(again[..1 << 20].chunks_exact(512));
+        assert_eq!(both.collect::<HashSet<&[u8]>>().len(), (3 << 20) / 512, "each is another one");
         volume.close().expect("nothing is under way");
     }
 }

@@ -201,7 +201,6 @@ mod tests {
             commands: 1,
             line: Duration::ZERO,
             is_packed: false,
-            data_way: None,
             is_asked: false,
             ends: Duration::ZERO,
         }
