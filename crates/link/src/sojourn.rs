@@ -26,15 +26,6 @@ impl Sojourn {
         self.byte_ns = self.byte_ns.saturating_add(of(taken)).saturating_sub(of(left));
     }
 
-    /// What was added since it was `before`.
-    #[must_use]
-    pub const fn since(self, before: Self) -> Self {
-        Self {
-            bytes: self.bytes.saturating_sub(before.bytes),
-            byte_ns: self.byte_ns.saturating_sub(before.byte_ns),
-        }
-    }
-
     /// The mean over all bytes; zero of none.
     #[must_use]
     pub fn mean(self) -> Duration {
@@ -52,11 +43,8 @@ mod tests {
         let mut sojourn = Sojourn::default();
         assert_eq!(sojourn.mean(), Duration::ZERO);
         sojourn.add(1500, Duration::from_micros(20));
-        let before = sojourn;
         sojourn.add(500, Duration::from_micros(100));
         assert_eq!(sojourn.mean(), Duration::from_micros(40));
-        assert_eq!(sojourn.since(before).mean(), Duration::from_micros(100));
-        assert_eq!(sojourn.since(sojourn), Sojourn::default());
         sojourn.add(usize::MAX, Duration::MAX);
         assert!(sojourn.mean() > Duration::from_secs(1), "it does not overflow");
     }

@@ -75,7 +75,6 @@ impl Keeping {
                 Outpaced { packets: up.outpaced, of: arrived[0] },
                 Outpaced { packets: down.outpaced, of: arrived[1] },
             ],
-            sojourn: statistics.each_ref().map(|direction| direction.counts.sojourn.mean()),
         }
     }
 

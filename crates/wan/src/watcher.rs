@@ -40,8 +40,6 @@ pub struct Keeping {
     pub fewest: u64,
     /// What of each direction took this machine longer than the link's transmitter, there and back.
     pub outpaced: [Outpaced; 2],
-    /// How long packets were at the link's transmitter, there and back: the mean over all their bytes ([`Sojourn`](lunette_link::Sojourn)).
-    pub sojourn: [Duration; 2],
 }
 
 /// Packets that took this machine longer than the link's transmitter ([`Statistics::outpaced`](crate::Statistics::outpaced)).
@@ -128,7 +126,6 @@ impl Watcher {
             lost: [0, 1].map(|way| more(way, |counts| counts.lost)),
             dropped: [0, 1].iter().map(|way| more(*way, |counts| counts.dropped)).sum(),
             fewest: ways.iter().map(Histogram::len).min().unwrap_or_default(),
-            sojourn: [0, 1].map(|way| now.counts[way].sojourn.since(mark.counts[way].sojourn).mean()),
         })
     }
 }

@@ -174,7 +174,6 @@ fn result(
     let together = middle(&|run| run.busy.together);
     // Far fewer of both than a double counts.
     let late_us = middle(&|run| run.keeping.lateness_median.as_micros() as f64) as u64;
-    let sojourn_us = [0, 1].map(|way| middle(&|run| run.keeping.sojourn[way].as_secs_f64() * 1e6));
     let packets = |of: fn(&Run) -> u64| middle(&|run| of(run) as f64) as u64;
     let overrun = packets(|run| run.keeping.overrun);
     let outpaced = middle(&|run| run.keeping.outpaced_share());
@@ -228,7 +227,6 @@ fn result(
         stolen,
         echo_stolen,
         late_us,
-        sojourn_us,
         overrun,
         outpaced,
         lost,

@@ -186,7 +186,7 @@ impl CellResult {
                 let is_only = |turn: &&CommandTurn| {
                     limit == Limit::Window
                         && !self.has_busy_machine()
-                        && self.overrun + self.lost + self.dropped + self.lost_before == 0
+                        && self.overrun + self.packets_lost() == 0
                         && self.lost_to_others() <= self.lost_at_ends(model, turn)
                 };
                 let ends = turn.filter(is_only).and_then(|turn| self.ends(model, turn));
@@ -199,7 +199,7 @@ impl CellResult {
                     self.because = Some(because);
                     of_losses
                 } else if let Some(because) = turn
-                    .filter(|_| beside.is_none() && self.lost + self.dropped + self.lost_before == 0)
+                    .filter(|_| beside.is_none() && self.packets_lost() == 0)
                     .and_then(|turn| self.together(model, turn))
                 {
                     self.because = Some(because);
@@ -215,10 +215,15 @@ impl CellResult {
         .to_owned();
     }
 
+    /// Packets that TCP has made up for while it was measured, or whose loss still has its windows small.
+    const fn packets_lost(&self) -> u64 {
+        self.lost + self.dropped + self.lost_before
+    }
+
     /// What the losses of this run left, where that is what came, and its name: by what the kernels' congestion windows let
     /// through meanwhile, or by what they did while connections waited for each other's commands.
     fn losses(&self, model: f64) -> Option<(&'static str, String)> {
-        let packets = self.lost + self.dropped + self.lost_before;
+        let packets = self.packets_lost();
         let figure = |name: &str| self.further.iter().find(|one| one.name == name).map(|one| one.measured);
         let off = |carried: f64| (self.measured / carried - 1.0).abs();
         let is_it = |carried: &f64| *carried < model * REACHED && self.is_near(*carried, model);

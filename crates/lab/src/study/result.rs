@@ -178,9 +178,6 @@ pub struct CellResult {
     /// How late packets were, there and back, by their medians, in microseconds; through a proxy 0, which tells it of its link alone.
     #[serde(default)]
     pub late_us: u64,
-    /// How long packets waited for the line and were sent, there and back, in microseconds: the mean over all their bytes.
-    #[serde(default)]
-    pub sojourn_us: [f64; 2],
     /// Packets that were lost because this machine was too slow.
     #[serde(default)]
     pub overrun: u64,
@@ -270,7 +267,6 @@ impl CellResult {
             stolen: 0.0,
             echo_stolen: 0.0,
             late_us: 0,
-            sojourn_us: [0.0; 2],
             overrun: 0,
             outpaced: 0.0,
             lost: 0,
