@@ -159,6 +159,7 @@ mod tests {
     use super::*;
     use lunette_block::fault::{Effect, Faults, Rule, When};
     use lunette_block::{EngineKind, IdentityOverride, OperationKind, StoreSpec, VolumeSpec};
+    use rustix::io::Errno;
 
     #[test]
     fn a_flush_does_not_take_the_end_of_another_operation_for_its_own() {
@@ -194,5 +195,30 @@ mod tests {
         let looks = std::cell::Cell::new(0);
         let stops = || looks.replace(looks.get() + 1) == 2;
         assert_eq!(local.flush_unless(&stops).ok(), Some(false));
+    }
+
+    #[test]
+    fn what_fills_a_disk_need_not_be_stable_write_by_write() {
+        let spec = VolumeSpec {
+            engine: EngineKind::Threads,
+            identity: IdentityOverride { serial: Some("filled".into()) },
+            ..VolumeSpec::new("filled", StoreSpec::Memory { size_bytes: 1 << 20 })
+        };
+        let (volume, faults) = Faults::open(&spec).expect("a volume");
+        // Only who waits for a flush is told.
+        faults.add(Rule::new(OperationKind::Flush, When::Every, Effect::Fail(Errno::IO)));
+        let mut local = Local::open(&volume, WriteMode::Through).expect("an endpoint");
+        let operation = Operation { kind: Kind::Write, offset_bytes: 0, length_bytes: 512 };
+        let mut ends_well = |is_filling| {
+            local.fills(is_filling);
+            let buffer = local.buffer(512).expect("a buffer");
+            local.submit(0, &operation, buffer);
+            let mut ended = Vec::new();
+            while ended.is_empty() {
+                local.poll(Duration::from_secs(1), &mut ended).expect("polled");
+            }
+            matches!(ended[0].end, End::Good)
+        };
+        assert_eq!([ends_well(true), ends_well(false)], [true, false]);
     }
 }
