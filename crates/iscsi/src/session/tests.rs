@@ -60,6 +60,13 @@ impl Bench {
         self.send_function(false, function, cmd_sn, tag);
     }
 
+    /// As many functions as there may be, numbered from 2: they wait for number 1.
+    fn fill_with_functions(&mut self) {
+        for cmd_sn in 2..MANAGEMENT_MAX as u32 + 2 {
+            self.manage_in_order(TaskManagementFunction::AbortTask, cmd_sn, cmd_sn);
+        }
+    }
+
     fn send_function(&mut self, immediate: bool, function: TaskManagementFunction, cmd_sn: u32, tag: u32) {
         let request = TaskManagementRequest {
             immediate,
@@ -139,11 +146,9 @@ fn functions_that_wait_for_a_store_are_bounded() {
 /// 4.2.2.1: numbers give no more room than that; the number of one that is refused is still to come (7.3).
 #[test]
 fn functions_that_wait_for_their_numbers_are_bounded() {
-    let mut bench = Bench::new(SessionType::Normal);
     let most = MANAGEMENT_MAX as u32;
-    for cmd_sn in 2..most + 2 {
-        bench.manage_in_order(TaskManagementFunction::AbortTask, cmd_sn, cmd_sn);
-    }
+    let mut bench = Bench::new(SessionType::Normal);
+    bench.fill_with_functions();
     assert!(bench.sent().is_empty(), "all wait for number 1");
     let refused = |bench: &mut Bench| {
         bench.manage_in_order(TaskManagementFunction::AbortTask, most + 2, most + 2);
@@ -169,10 +174,7 @@ fn functions_that_wait_for_their_numbers_are_bounded() {
 #[test]
 fn a_function_that_all_others_wait_for_is_taken() {
     let mut bench = Bench::new(SessionType::Normal);
-    let most = MANAGEMENT_MAX as u32;
-    for cmd_sn in 2..most + 2 {
-        bench.manage_in_order(TaskManagementFunction::AbortTask, cmd_sn, cmd_sn);
-    }
+    bench.fill_with_functions();
     bench.manage_in_order(TaskManagementFunction::AbortTask, 1, 1);
     let sent = bench.sent();
     assert!(reject_reasons(&sent).is_empty());
@@ -186,9 +188,7 @@ fn functions_that_go_with_their_connection_give_their_room_back() {
     let other = Cid(1);
     bench.session.parameters.max_connections = 2;
     bench.session.join(bench.now, other, ConnectionParameters::default(), StatSn(1));
-    for cmd_sn in 2..MANAGEMENT_MAX as u32 + 2 {
-        bench.manage_in_order(TaskManagementFunction::AbortTask, cmd_sn, cmd_sn);
-    }
+    bench.fill_with_functions();
     assert_eq!(bench.session.open_functions(), MANAGEMENT_MAX);
     bench.session.reinstate(CID, StatSn(1), &mut bench.outbox);
     assert_eq!(bench.session.open_functions(), 0);
