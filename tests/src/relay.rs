@@ -7,8 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size};
-use rustix::net::{AddressFamily, SocketType};
+use socket2::{Domain, SockRef, Socket, Type};
 
 /// A running relay; it ends with the test.
 #[derive(Debug)]
@@ -42,6 +41,9 @@ impl Connection {
 /// What a slow line takes at a time, and what each of its ends holds.
 const SLOW_BYTES: usize = 4 << 10;
 const SLOW_BUFFER_BYTES: usize = 16 << 10;
+/// Segments as Ethernet has them. Those of the loopback interface are longer than such buffers: a window then opens only when all
+/// of a buffer has been taken, and what the sender did not hear of it waits for probes, each after twice as long as the one before.
+const SLOW_SEGMENT_BYTES: u32 = 1448;
 
 impl Relay {
     /// Carries connections to this target.
@@ -74,7 +76,7 @@ impl Relay {
         let frozen = Arc::clone(&is_frozen);
         if bytes_per_s.is_some() {
             // Those that it accepts take after it.
-            set_socket_recv_buffer_size(&listener, SLOW_BUFFER_BYTES).expect("a socket option");
+            make_slow(&SockRef::from(&listener)).expect("a socket option");
         }
         std::thread::spawn(move || {
             for near in listener.incoming().map_while(Result::ok) {
@@ -161,17 +163,21 @@ impl Relay {
     }
 }
 
-/// Whose buffers are small has to have them before there is a connection: a window does not shrink.
+/// A slow line has small buffers before there is a connection: a window does not shrink.
 fn connect(target: SocketAddr, is_slow: bool) -> std::io::Result<TcpStream> {
     if !is_slow {
         return TcpStream::connect(target);
     }
-    let family = if target.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let socket = rustix::net::socket(family, SocketType::STREAM, None)?;
-    set_socket_recv_buffer_size(&socket, SLOW_BUFFER_BYTES)?;
-    set_socket_send_buffer_size(&socket, SLOW_BUFFER_BYTES)?;
-    rustix::net::connect(&socket, &target)?;
+    let socket = Socket::new(Domain::for_address(target), Type::STREAM, None)?;
+    make_slow(&socket)?;
+    socket.connect(&target.into())?;
     Ok(socket.into())
+}
+
+fn make_slow(socket: &Socket) -> std::io::Result<()> {
+    socket.set_recv_buffer_size(SLOW_BUFFER_BYTES)?;
+    socket.set_send_buffer_size(SLOW_BUFFER_BYTES)?;
+    socket.set_tcp_mss(SLOW_SEGMENT_BYTES)
 }
 
 fn carry(

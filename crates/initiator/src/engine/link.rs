@@ -62,15 +62,11 @@ impl Link {
         info.measured(round_trip)
     }
 
-    /// How long ago bytes last came, and were last acknowledged while more of them waited to be: the last ones may be acknowledged by
-    /// a machine whose target is dead. Nothing of what has not moved since this was last asked, or where the kernel does not tell.
+    /// [`moved_ago`] since this was last asked; nothing where the kernel does not tell.
     fn moved_ago(&mut self) -> [Option<Duration>; 2] {
         let now = Facts::of(&self.socket);
         let before = std::mem::replace(&mut self.moved, now);
-        let Some((before, now)) = before.zip(now) else { return [None; 2] };
-        let has_come = now.received_bytes > before.received_bytes;
-        let has_gone = now.has_unacknowledged && now.acknowledged_bytes > before.acknowledged_bytes;
-        [has_come.then_some(now.received_ago), has_gone.then_some(now.acknowledged_ago)]
+        before.zip(now).map_or([None; 2], |(before, now)| moved_ago(before, now))
     }
 
     /// Has the system forget what it still has to send, and reset the connection when it is closed.
@@ -79,6 +75,15 @@ impl Link {
             tracing::warn!(%error, "a lost connection is closed in the usual way");
         }
     }
+}
+
+/// How long ago bytes last came, and were last acknowledged that were not the last ones: those may be acknowledged by a machine whose
+/// target is dead. Who had some on the way before waits for an answer that is behind them, though by now nothing may be.
+fn moved_ago(before: Facts, now: Facts) -> [Option<Duration>; 2] {
+    let has_come = now.received_bytes > before.received_bytes;
+    let had_more = before.has_unacknowledged || now.has_unacknowledged;
+    let has_gone = had_more && now.acknowledged_bytes > before.acknowledged_bytes;
+    [has_come.then_some(now.received_ago), has_gone.then_some(now.acknowledged_ago)]
 }
 
 impl Engine {
@@ -312,5 +317,36 @@ impl Engine {
         if let Some(link) = self.links.iter_mut().find(|link| link.id == id) {
             link.leave_by = None;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AGO: Duration = Duration::from_millis(30);
+
+    fn facts(received_bytes: u64, acknowledged_bytes: u64, has_unacknowledged: bool) -> Facts {
+        Facts {
+            acknowledged_bytes,
+            received_bytes,
+            received_ago: AGO * 2,
+            acknowledged_ago: AGO,
+            has_unacknowledged,
+            round_trip: None,
+        }
+    }
+
+    #[test]
+    fn what_was_on_its_way_counts_up_to_its_last_byte_and_no_further() {
+        let [full, all_gone] = [facts(0, 100, true), facts(0, 500, false)];
+        assert_eq!(moved_ago(full, facts(0, 200, true)), [None, Some(AGO)]);
+        assert_eq!(moved_ago(full, full), [None; 2]);
+        // The answer is behind what a slow line had yet to carry.
+        assert_eq!(moved_ago(full, all_gone), [None, Some(AGO)]);
+        assert_eq!(moved_ago(all_gone, all_gone), [None; 2]);
+        // A ping, or a command, that a machine took whose target is dead.
+        assert_eq!(moved_ago(all_gone, facts(0, 548, false)), [None; 2]);
+        assert_eq!(moved_ago(all_gone, facts(1, 500, false)), [Some(AGO * 2), None]);
     }
 }
