@@ -72,16 +72,25 @@ impl Reactor {
         }
     }
 
-    /// As [`Reactor::end_reads`], of what sessions have left.
+    /// As [`Reactor::end_reads`], of what ended sessions have left.
     pub(super) fn end_reads_left(&mut self, scope: &AbortScope) {
         // A RESERVE has ended with its session, as by a RELEASE.
-        if scope.taken != Taken::Unit {
-            return;
+        if scope.taken == Taken::Unit {
+            self.end_unit_readers(scope, |reader| reader.is_in(scope));
         }
+    }
+
+    /// The same of what a living session's former connections have.
+    pub(super) fn end_reads_left_by(&mut self, session: usize, scope: &AbortScope) {
+        let Some(place) = self.sessions.get(session).map(|session| session.place) else { return };
+        self.end_unit_readers(scope, |reader| reader.place == place);
+    }
+
+    fn end_unit_readers(&mut self, scope: &AbortScope, is_meant: impl Fn(&Reader) -> bool) {
         let units = self.shared.targets.get(scope.target).map(|target| target.units_at(scope.unit));
         let Some(units) = units.map(|units| units.map(Arc::clone).collect::<Vec<_>>()) else { return };
         self.end_readers(&Disconnect::Fenced, |reader, connection| {
-            reader.is_in(scope) && units.iter().any(|unit| connection.transmitter.has_unsent(Some(unit)))
+            is_meant(reader) && units.iter().any(|unit| connection.transmitter.has_unsent(Some(unit)))
         });
     }
 

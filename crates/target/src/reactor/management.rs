@@ -201,7 +201,7 @@ impl Reactor {
             tasks.extend(left.into_iter().map(|id| (index, place, id)));
             self.run_session(index);
             if !is_own {
-                self.end_reads(index, scope.unit, scope.taken);
+                self.end_reads(index, &scope);
             }
         }
         self.end_reads_left(&scope);
@@ -210,16 +210,21 @@ impl Reactor {
     }
 
     /// Ends a session that has lost the right to read, if anything that it has read is still to be taken from the medium: what others write
-    /// from now on is not for it.
-    fn end_reads(&mut self, index: usize, unit: Option<usize>, taken: Taken) {
-        let attachment = self.sessions.get(index).and_then(|session| session.attachment.as_ref());
-        let has_unsent = |reserved| attachment.is_some_and(|of| of.nexus.has_unsent(unit, reserved));
-        let is_over = match taken {
-            Taken::Nothing => false,
-            Taken::Unit => has_unsent(false),
-            Taken::Reserved => has_unsent(true),
+    /// from now on is not for it. Where only connections that have left it have such data, those end, and it does not.
+    fn end_reads(&mut self, index: usize, scope: &AbortScope) {
+        let is_reserved = match scope.taken {
+            Taken::Nothing => return,
+            Taken::Unit => false,
+            Taken::Reserved => true,
         };
-        if is_over {
+        let has_unsent = |reactor: &Self| {
+            let attachment = reactor.sessions.get(index).and_then(|session| session.attachment.as_ref());
+            attachment.is_some_and(|of| of.nexus.has_unsent(scope.unit, is_reserved))
+        };
+        if has_unsent(self) {
+            self.end_reads_left_by(index, scope);
+        }
+        if has_unsent(self) {
             self.drop_session(index, &Disconnect::Fenced);
         }
     }

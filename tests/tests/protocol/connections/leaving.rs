@@ -4,16 +4,23 @@
 use std::thread;
 
 use lunette_block::OperationKind;
+use lunette_target::config::LunFlag;
 use lunette_tests::connection::Connection;
 use lunette_tests::in_process::{InProcess, wait_until};
 use lunette_tests::initiator::LoginOptions;
-use lunette_tests::raw::{BLOCK_BYTES, Raw, plain};
+use lunette_tests::raw::{BLOCK_BYTES, Raw, lun_field, plain};
 use lunette_wire::InitiatorPdu;
-use lunette_wire::initiator::{LoginStage, LogoutReason, NopOut, TaskManagementFunction as Function};
+use lunette_wire::initiator::{
+    LoginStage, LogoutReason, NopOut, ScsiCommand, TaskManagementFunction as Function,
+};
 use lunette_wire::target::RejectReason;
 
 use super::{CID_NOT_FOUND, CLOSED, Session, login_request, names, refusal};
-use crate::{A_WHILE, COMPLETE, DISK, SESSION_DROP, event, expect_attention, expect_on_disk, expect_ready};
+use crate::preemption::{LONG_BLOCKS, READS, expect_end_without_news};
+use crate::{
+    A_WHILE, BUS_DEVICE_RESET, COMPLETE, DISK, SESSION_DROP, event, expect_attention, expect_on_disk,
+    expect_ready,
+};
 
 /// SOME COMMANDS CLEARED BY ISCSI PROTOCOL EVENT.
 const CLEARED_BY_PROTOCOL: (u8, u8, u8) = (6, 0x47, 0x7f);
@@ -204,6 +211,45 @@ fn a_session_logout_closes_all_connections() {
     assert_eq!(session.links[2].logged_out(tag).expect("an answer"), CLOSED);
     session.links[2].ends().expect("closed");
     assert!(refusal(session.join(&target, 1)).contains("status 020a"));
+}
+
+/// Docs/decisions/0011: what a connection that has left is still to read ends with the right to, and its session stays.
+#[test]
+fn who_loses_a_reserve_reads_nothing_more_by_a_connection_that_has_left() {
+    let unit = format!("1=mem:{}", LONG_BLOCKS as usize * BLOCK_BYTES).parse();
+    let unit = unit.map(|flag| LunFlag::number_all(vec![flag]).expect("a free number"));
+    // Without a fault layer, which would look at what is read.
+    let target = InProcess::start_with(&[DISK], |config| {
+        config.targets[0].units.extend(unit.expect("a good flag"));
+    });
+    let mut session = Session::open_with(&target, 1, 2, &[("MaxRecvDataSegmentLength", "262144")]);
+    let mut other = Raw::ready(target.portal(), &target.options(2), 1).expect("a login");
+    session.on(0).make_ready(1).expect("a ready unit");
+    // RESERVE(10)
+    let reserve = ScsiCommand {
+        lun: lun_field(1),
+        cdb: [0x56, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+        ..plain()
+    };
+    let tag = session.on(0).command(&reserve, &[]).expect("sent");
+    session.links[0].good(tag).expect("reserved");
+    // On loopback it would grow until it holds all.
+    session.links[1].connection().set_receive_buffer(65536).expect("a socket option");
+    for _ in 0..READS {
+        session.on(1).read(1, 0, LONG_BLOCKS).expect("sent");
+    }
+    session.on(0).silent().expect("they have been taken");
+    thread::sleep(A_WHILE);
+    let tag = session.on(0).log_out(LogoutReason::CloseConnection, 1).expect("sent");
+    assert_eq!(session.links[0].logged_out(tag).expect("an answer"), CLOSED);
+    let reset = other.manage(Function::LogicalUnitReset, 1).expect("sent");
+    assert_eq!(other.managed(reset).expect("a reset"), COMPLETE);
+    expect_attention(&mut other, 1, BUS_DEVICE_RESET);
+    let tag = other.write(1, 0, &[0xbb; 65536]).expect("sent");
+    other.good(tag).expect("a write");
+    expect_end_without_news(&mut session.links[1], (READS, LONG_BLOCKS));
+    expect_attention(session.on(0), 1, BUS_DEVICE_RESET);
+    session.links[0].silent().expect("alive");
 }
 
 #[test]
