@@ -15,6 +15,7 @@ mod connections;
 mod cut_through;
 mod details;
 mod digests;
+mod hoarding;
 mod long_writes;
 mod management;
 mod offers;

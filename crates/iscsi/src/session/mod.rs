@@ -51,7 +51,7 @@ use logout::PendingLogout;
 use management::{Management, PendingManagement};
 use recovery::{Logged, Recovery};
 use requests::{Parked, Request};
-use task::TaskTable;
+use task::{Phase, TaskTable};
 
 /// The most immediate commands of a session that are open at once; more are rejected with reason 6, unless they are the
 /// only one of their connection (4.2.2.1 lets a target limit them, and asks for at least one of each kind a connection).
@@ -210,6 +210,12 @@ impl<D: Share> Session<D> {
     #[must_use]
     pub const fn command_numbers(&self) -> (CmdSn, CmdSn) {
         (self.window.exp_cmd_sn(), self.window.max_cmd_sn())
+    }
+
+    /// Whether a task waits for an earlier command to come (4.2.2.1).
+    #[must_use]
+    pub fn is_parked(&self, id: TaskId) -> bool {
+        self.tasks.get(id).is_some_and(|task| task.phase == Phase::Parked)
     }
 
     /// Whether a request with this number would be kept until an earlier one has come (4.2.2.1).

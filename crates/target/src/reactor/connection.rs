@@ -204,6 +204,8 @@ pub(super) struct Connection {
     pub(super) has_moved: bool,
     /// When bytes last came, or went on a way that was blocked before.
     active_at: Duration,
+    /// What has ever come, in bytes.
+    pub(super) received_bytes: u64,
     /// What its peer had taken by then of what it had kept waiting.
     drained_bytes: u64,
     /// Where data was asked for on it, and the way is long.
@@ -254,6 +256,7 @@ impl Connection {
             accepted_at: now,
             has_moved: false,
             active_at: now,
+            received_bytes: 0,
             drained_bytes: 0,
             pace: None,
             has_logged_in: false,
@@ -315,8 +318,9 @@ impl Connection {
     }
 
     /// Notes that bytes have come.
-    pub(super) const fn bytes_came(&mut self, now: Duration) {
+    pub(super) const fn bytes_came(&mut self, now: Duration, bytes: usize) {
         self.active_at = now;
+        self.received_bytes += bytes as u64;
     }
 
     /// When the peer last showed that it lives: by bytes that came, or by taking some that it had kept waiting.

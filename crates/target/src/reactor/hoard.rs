@@ -1,9 +1,12 @@
-//! Sessions that keep memory which others wait for: initiators that take no answers, or send no data, and are alive otherwise.
+//! Sessions that keep memory which others wait for: initiators that take no answers, or send no data, or leave out what their commands
+//! wait for, and are alive otherwise.
 //!
 //! Nobody is to keep what he does not use while others get nothing (docs/decisions/0006). Who only is slow keeps what he has, as long
 //! as he takes, or sends, half as much in the time that all have; and so does who waits for his disk.
 
 use std::time::Duration;
+
+use lunette_wire::CmdSn;
 
 /// How long it may take to move half as many bytes as are kept, while others get nothing. Linux gives a command as long.
 pub(super) const HOARD_PATIENCE: Duration = Duration::from_secs(30);
@@ -37,16 +40,25 @@ struct Mark {
     since: Duration,
     looked_at: Duration,
     kept_bytes: usize,
-    moved_bytes: u64,
+    moved: Moved,
 }
 
 impl Mark {
-    fn holds(&self, now: Duration, moved_bytes: u64) -> bool {
+    fn holds(&self, now: Duration, moved: Moved) -> bool {
         // Of connections that are gone nothing is known.
-        let moved = moved_bytes.checked_sub(self.moved_bytes);
-        let is_stuck = moved.is_some_and(|bytes| bytes < self.kept_bytes as u64 / 2);
-        is_stuck && now.saturating_sub(self.looked_at) <= GAP_MAX
+        let bytes = moved.bytes.checked_sub(self.moved.bytes);
+        let is_stuck = bytes.is_some_and(|bytes| bytes < self.kept_bytes as u64 / 2);
+        is_stuck && moved.up_to == self.moved.up_to && now.saturating_sub(self.looked_at) <= GAP_MAX
     }
+}
+
+/// How far a session has come.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Moved {
+    /// What it has taken and sent so far, of what counts.
+    pub(super) bytes: u64,
+    /// Where commands in order are what it owes: the first one that has not come.
+    pub(super) up_to: Option<CmdSn>,
 }
 
 /// What is known of a session that keeps others waiting.
@@ -56,16 +68,15 @@ pub(super) struct Hoard {
 }
 
 impl Hoard {
-    /// Others wait, and so long it is the initiator's turn. Answers whether it has kept for too long what it has, of how much it has taken
-    /// or sent so far.
-    pub(super) fn is_over(&mut self, now: Duration, kept_bytes: usize, moved_bytes: u64) -> bool {
+    /// Others wait, and so long it is the initiator's turn. Answers whether it has kept for too long what it has, for how far it has come.
+    pub(super) fn is_over(&mut self, now: Duration, kept_bytes: usize, moved: Moved) -> bool {
         match &mut self.mark {
-            Some(mark) if mark.holds(now, moved_bytes) => {
+            Some(mark) if mark.holds(now, moved) => {
                 mark.looked_at = now;
                 now.saturating_sub(mark.since) >= HOARD_PATIENCE
             }
             mark => {
-                *mark = Some(Mark { since: now, looked_at: now, kept_bytes, moved_bytes });
+                *mark = Some(Mark { since: now, looked_at: now, kept_bytes, moved });
                 false
             }
         }
@@ -78,6 +89,10 @@ mod tests {
 
     const S: fn(u64) -> Duration = Duration::from_secs;
 
+    const fn moved(bytes: u64) -> Moved {
+        Moved { bytes, up_to: None }
+    }
+
     #[test]
     fn memory_is_scarce_while_somebody_is_refused() {
         let mut scarcity = Scarcity::default();
@@ -89,7 +104,7 @@ mod tests {
     /// After how many seconds a session is over that keeps 1000 bytes and moves so many a second, if others wait all the time.
     fn over_after(moved_a_second: u64) -> Option<u64> {
         let mut hoard = Hoard::default();
-        (0..600).find(|now| hoard.is_over(S(*now), 1000, now * moved_a_second))
+        (0..600).find(|now| hoard.is_over(S(*now), 1000, moved(now * moved_a_second)))
     }
 
     #[test]
@@ -101,15 +116,25 @@ mod tests {
     #[test]
     fn who_keeps_nothing_or_nobody_waiting_is_not_over() {
         let mut hoard = Hoard::default();
-        assert!((0..600).all(|now| !hoard.is_over(S(now), 0, 0)));
+        assert!((0..600).all(|now| !hoard.is_over(S(now), 0, moved(0))));
         // Others wait now and then: for 20 s, and then for none of 10.
         let mut hoard = Hoard::default();
-        assert!((0..600).filter(|now| now % 30 < 20).all(|now| !hoard.is_over(S(now), 1000, 0)));
+        assert!((0..600).filter(|now| now % 30 < 20).all(|now| !hoard.is_over(S(now), 1000, moved(0))));
         // A look that is missed tells nothing, nor does a connection that is gone.
         let mut hoard = Hoard::default();
-        let over = (0..60).filter(|now| now % 4 != 3).find(|now| hoard.is_over(S(*now), 1000, 0));
+        let over = (0..60).filter(|now| now % 4 != 3).find(|now| hoard.is_over(S(*now), 1000, moved(0)));
         assert_eq!(over, Some(30));
         let mut hoard = Hoard::default();
-        assert!((0..60).all(|now| !hoard.is_over(S(now), 1000, 600 - now)));
+        assert!((0..60).all(|now| !hoard.is_over(S(now), 1000, moved(600 - now))));
+    }
+
+    #[test]
+    fn who_sends_what_its_commands_wait_for_is_not_over() {
+        let over_after = |each_s: u64| {
+            let mut hoard = Hoard::default();
+            let up_to = |now: u64| Some(CmdSn((now / each_s) as u32));
+            (0..600).find(|now| hoard.is_over(S(*now), 1000, Moved { bytes: 0, up_to: up_to(*now) }))
+        };
+        assert_eq!((over_after(1), over_after(29), over_after(40)), (None, None, Some(30)));
     }
 }

@@ -88,6 +88,15 @@ impl Landing {
         self.filled += bytes;
     }
 
+    /// What it keeps of the pool, in bytes, that is no task's.
+    pub(super) fn kept_bytes(&self) -> usize {
+        let room = self.waiting_room.as_ref().map_or(0, Buffer::taken_bytes);
+        match &self.place {
+            Place::Command(buffer) | Place::Loose(buffer) => buffer.taken_bytes(),
+            Place::Task { .. } | Place::Bytes(_) | Place::Discard => room,
+        }
+    }
+
     /// Whether it is Data-Out that a task waits for.
     pub(super) const fn is_of_task(&self) -> bool {
         matches!(self.place, Place::Task { .. })

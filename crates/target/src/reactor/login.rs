@@ -215,6 +215,7 @@ impl Reactor {
             contexts: Vec::new(),
             unasked: Unasked::default(),
             hoard: Hoard::default(),
+            unbegun: Hoard::default(),
             retained: None,
             waiters: Vec::new(),
             joiners: Vec::new(),

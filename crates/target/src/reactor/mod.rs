@@ -497,12 +497,15 @@ impl Reactor {
         for index in sessions {
             if let Some(session) = self.sessions.get_mut(index) {
                 let (mut keeps_answers, mut moved_bytes) = (false, session.unasked.came_bytes);
+                let (mut received_bytes, mut landing_bytes) = (0, 0);
                 for link in &session.links {
                     if let Some(connection) = self.connections.get_mut(link.token.index)
                         && connection.token == link.token
                     {
                         keeps_answers |= connection.transmitter.is_blocked();
                         moved_bytes += connection.transmitter.drained_bytes();
+                        received_bytes += connection.received_bytes;
+                        landing_bytes += connection.receiver.kept_bytes();
                         session.core.saw_progress(connection.active_at(self.now), link.cid);
                     }
                 }
@@ -514,6 +517,9 @@ impl Reactor {
                 session.bound_waiting(self.now, &mut self.outbox);
                 if is_scarce && (keeps_answers || session.core.owes_data()) {
                     session.bound_hoard(self.now, moved_bytes, &mut self.outbox);
+                }
+                if is_scarce {
+                    session.bound_unbegun(self.now, landing_bytes, received_bytes, &mut self.outbox);
                 }
                 self.bound_unasked(index);
                 self.run_session(index);

@@ -72,6 +72,11 @@ impl Receiver {
         self.landing.is_some()
     }
 
+    /// What data that is coming keeps of the pool, in bytes, but for that of tasks.
+    pub(super) fn kept_bytes(&self) -> usize {
+        self.landing.as_deref().map_or(0, Landing::kept_bytes)
+    }
+
     fn note_length(&mut self, data_length: usize) {
         self.long_left =
             if data_length >= LONG_DATA_BYTES { SHORT_AMONG_LONG } else { self.long_left.saturating_sub(1) };
@@ -207,7 +212,7 @@ impl Reactor {
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Ok(None),
             Err(error) => return Err(Disconnect::Socket(io::Error::from(error))),
         };
-        connection.bytes_came(self.now);
+        connection.bytes_came(self.now, read);
         self.storing.came(read);
         let landed = read.min(direct_length);
         if let Some(landing) = landing {

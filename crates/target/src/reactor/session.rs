@@ -12,7 +12,7 @@ use lunette_wire::Cid;
 
 use super::Waiter;
 use super::connection::Token;
-use super::hoard::{HOARD_PATIENCE, Hoard};
+use super::hoard::{HOARD_PATIENCE, Hoard, Moved};
 use super::soliciting::{Asked, Unasked};
 use super::way::Way;
 use crate::registry::{SessionKey, SessionPlace};
@@ -268,6 +268,8 @@ pub(super) struct TargetSession {
     pub(super) unasked: Unasked,
     /// What it keeps while others wait for memory.
     pub(super) hoard: Hoard,
+    /// The same of what it keeps for commands that cannot begin.
+    pub(super) unbegun: Hoard,
     /// Its place among the sessions that wait for a connection, while it has none.
     pub(super) retained: Option<Retained>,
     /// Logins that wait for this session's end.
@@ -370,7 +372,30 @@ impl TargetSession {
     /// Others wait for memory, and it is the turn of this session's initiator, which has moved so many bytes so far: ends the session if
     /// it has kept too much for too long.
     pub(super) fn bound_hoard(&mut self, now: Duration, moved_bytes: u64, outbox: &mut Outbox<Segment>) {
-        if self.hoard.is_over(now, self.pool.taken_bytes(), moved_bytes) {
+        let moved = Moved { bytes: moved_bytes, up_to: None };
+        if self.hoard.is_over(now, self.pool.taken_bytes(), moved) {
+            self.core.give_up_hoard(HOARD_PATIENCE, outbox);
+        }
+    }
+
+    /// The same of what it keeps for commands that cannot begin: they wait for an earlier one (4.2.2.1), or their data, with
+    /// `landing_bytes`, has not come whole. It is always the initiator's turn, who has sent so many bytes so far.
+    pub(super) fn bound_unbegun(
+        &mut self,
+        now: Duration,
+        landing_bytes: usize,
+        received_bytes: u64,
+        outbox: &mut Outbox<Segment>,
+    ) {
+        let parked = self.contexts.iter().flatten().filter(|context| self.core.is_parked(context.id));
+        let parked = parked.filter_map(|context| context.data_out.as_ref()).map(Buffer::taken_bytes);
+        let kept_bytes = landing_bytes + parked.sum::<usize>();
+        // Who may come back has the time that was agreed on.
+        if kept_bytes == 0 || self.links.is_empty() {
+            return;
+        }
+        let moved = Moved { bytes: received_bytes, up_to: Some(self.core.command_numbers().0) };
+        if self.unbegun.is_over(now, kept_bytes, moved) {
             self.core.give_up_hoard(HOARD_PATIENCE, outbox);
         }
     }
@@ -420,6 +445,7 @@ mod tests {
             contexts: Vec::new(),
             unasked: Unasked::default(),
             hoard: Hoard::default(),
+            unbegun: Hoard::default(),
             retained: None,
             waiters: Vec::new(),
             joiners: Vec::new(),

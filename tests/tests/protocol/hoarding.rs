@@ -1,0 +1,88 @@
+//! Memory that is kept for commands that cannot begin, while others wait for it: their turn does not come, or their data stops half way
+//! (RFC 7143, 4.2.2.1; docs/decisions/0006).
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lunette_tests::in_process::{InProcess, LIMIT, wait_until};
+use lunette_tests::raw::{Raw, plain, write};
+use lunette_wire::{InitiatorPdu, InitiatorTaskTag, TargetPdu};
+
+use crate::{DISK, TASK_SET_FULL};
+
+const MEMORY_BYTES: usize = 8 << 20;
+/// Of a write that has a buffer for all of it before its turn has come: more than the reserve gives.
+const LENGTH: usize = 256 << 10;
+const IMMEDIATE: usize = 64 << 10;
+
+/// Sends a write behind a number that does not come.
+fn park(session: &mut Raw, length: usize) -> InitiatorTaskTag {
+    session.cmd_sn = session.cmd_sn.next();
+    session.command(&write(0, 0, length), &[7; IMMEDIATE]).expect("sent")
+}
+
+/// Sends the beginning of a write's immediate data.
+fn begin(session: &mut Raw) {
+    let command = session.number(&write(0, 0, LENGTH));
+    let bytes = session.connection().encode(&InitiatorPdu::ScsiCommand(command), &[7; IMMEDIATE]);
+    session.connection().send_bytes(&bytes[..1024]).expect("sent");
+}
+
+/// The status of a read of 512 KiB.
+fn read(session: &mut Raw) -> u8 {
+    session.read(0, 0, 1024).expect("sent");
+    loop {
+        match session.receive().expect("an answer").0 {
+            TargetPdu::ScsiDataIn(pdu) => {
+                if let Some(status) = pdu.status {
+                    return status;
+                }
+            }
+            TargetPdu::ScsiResponse(response) => return response.status,
+            pdu => panic!("{pdu:?}"),
+        }
+    }
+}
+
+/// The others get what they kept, and of them who sends what is missing goes on.
+#[test]
+fn commands_that_cannot_begin_do_not_keep_memory_for_good() {
+    const PAUSE: Duration = Duration::from_millis(200);
+    let target = InProcess::start_with(&[DISK], |config| {
+        config.limits.buffer_memory_bytes = MEMORY_BYTES as u64;
+    });
+    let mut reader = target.session(0xff);
+    let mut slow = target.session(0xfe);
+    let missing = slow.number(&plain());
+    slow.cmd_sn = missing.cmd_sn;
+    let late = park(&mut slow, IMMEDIATE);
+    let mut sessions: Vec<Raw> = (0..40).map(|port| target.session(port)).collect();
+    let (unfinished, parked) = sessions.split_at_mut(15);
+    unfinished.iter_mut().for_each(begin);
+    for session in parked.iter_mut() {
+        park(session, LENGTH);
+    }
+    wait_until("they have what there is", || target.buffer_bytes_in_use() >= MEMORY_BYTES / 16 * 15 - LENGTH);
+    let (mut refused, began) = (0, Instant::now());
+    loop {
+        match read(&mut reader) {
+            0 => break,
+            status => assert_eq!(status, TASK_SET_FULL),
+        }
+        refused += 1;
+        assert!(began.elapsed() < LIMIT, "{refused} refused");
+        thread::sleep(PAUSE);
+        if refused == 100 {
+            slow.send(&InitiatorPdu::ScsiCommand(missing), &[]).expect("sent");
+            slow.good(missing.initiator_task_tag).expect("its turn");
+            slow.good(late).expect("a write");
+        }
+    }
+    assert!(refused > 100, "they have left memory");
+    for session in [&mut unfinished[0], &mut parked[0]] {
+        let peer = session.connection().local_address().expect("an address");
+        let line = target.log_about(peer, "too little of what is kept in memory that others wait for");
+        assert!(line.starts_with("WARN"), "{line}");
+    }
+    slow.silent().expect("it is alive");
+}
