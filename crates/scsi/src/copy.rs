@@ -5,11 +5,18 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use crate::budget::{Budget, Charge};
 use crate::rod::Token;
 use crate::sense::EncodedSense;
 
 /// Operations of one I_T_L nexus that are remembered, running ones included. A host has a few under way.
 pub(crate) const COPIES_MAX: usize = 64;
+
+/// So many of them need no memory of the domain's: whatever others have taken, copies go on.
+const COPIES_SURE: usize = 2;
+
+/// What is counted for each of the others: a record with its token.
+const RECORD_BYTES: usize = 1024;
 
 /// A list identifier. The one-byte identifiers of LID1 commands are the low numbers of the four-byte ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,10 +60,12 @@ pub(crate) struct CopyRecord {
     progress: Mutex<Progress>,
     /// The token that it made.
     token: OnceLock<Box<Token>>,
+    /// Of the domain's memory.
+    charge: Option<Charge>,
 }
 
 impl CopyRecord {
-    fn new(list: ListId, service_action: u8) -> CopyRecord {
+    fn new(list: ListId, service_action: u8, charge: Option<Charge>) -> CopyRecord {
         let progress = Progress { outcome: Outcome::InProgress, segments: 0, operations: 0, bytes: 0 };
         CopyRecord {
             list,
@@ -64,6 +73,7 @@ impl CopyRecord {
             abort: AtomicBool::new(false),
             progress: Mutex::new(progress),
             token: OnceLock::new(),
+            charge,
         }
     }
 
@@ -161,10 +171,14 @@ impl CopyRecords {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins an operation. One that has ended under the same identifier is forgotten, and so is the oldest that has
-    /// ended when there are too many.
-    pub(crate) fn begin(&self, list: ListId, service_action: u8) -> Result<Running, Refusal> {
-        let record = Arc::new(CopyRecord::new(list, service_action));
+    /// Begins an operation, which is remembered in `kept`. One that has ended under the same identifier is forgotten, and so is the
+    /// oldest that has ended when there are too many.
+    pub(crate) fn begin(
+        &self,
+        list: ListId,
+        service_action: u8,
+        kept: &Arc<Budget>,
+    ) -> Result<Running, Refusal> {
         let mut records = self.lock();
         if let Some(at) = records.iter().position(|other| other.list == list) {
             if records[at].is_running() {
@@ -173,16 +187,24 @@ impl CopyRecords {
             records.remove(at);
         }
         if records.len() >= COPIES_MAX {
-            let ended = records.iter().position(|other| !other.is_running()).ok_or(Refusal::TooMany)?;
-            records.remove(ended);
+            forget_oldest(&mut records)?;
         }
+        let has_sure = |records: &[Arc<CopyRecord>]| {
+            records.iter().filter(|record| record.charge.is_none()).count() >= COPIES_SURE
+        };
+        let mut charge = kept.take(RECORD_BYTES);
+        while charge.is_none() && has_sure(&records) {
+            forget_oldest(&mut records)?;
+            charge = kept.take(RECORD_BYTES);
+        }
+        let record = Arc::new(CopyRecord::new(list, service_action, charge));
         records.push(Arc::clone(&record));
         Ok(Running(record))
     }
 
     /// Begins an operation that nobody can ask about.
     pub(crate) fn begin_unlisted(service_action: u8) -> Running {
-        Running(Arc::new(CopyRecord::new(ListId(0), service_action)))
+        Running(Arc::new(CopyRecord::new(ListId(0), service_action, None)))
     }
 
     pub(crate) fn find(&self, list: ListId) -> Option<Arc<CopyRecord>> {
@@ -200,23 +222,34 @@ impl CopyRecords {
     }
 }
 
+/// Forgets the oldest operation that has ended.
+fn forget_oldest(records: &mut Vec<Arc<CopyRecord>>) -> Result<(), Refusal> {
+    let ended = records.iter().position(|record| !record.is_running()).ok_or(Refusal::TooMany)?;
+    records.remove(ended);
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const ACTION: u8 = 0;
 
+    fn plenty() -> Arc<Budget> {
+        Arc::new(Budget::new(COPIES_MAX * RECORD_BYTES))
+    }
+
     #[test]
     fn an_identifier_names_one_running_operation() {
-        let records = CopyRecords::default();
-        let running = records.begin(ListId(1), ACTION).unwrap();
-        assert_eq!(records.begin(ListId(1), ACTION).unwrap_err(), Refusal::InProgress);
+        let (records, kept) = (CopyRecords::default(), plenty());
+        let running = records.begin(ListId(1), ACTION, &kept).unwrap();
+        assert_eq!(records.begin(ListId(1), ACTION, &kept).unwrap_err(), Refusal::InProgress);
         running.moved(512);
         running.segment_done();
         running.end(Outcome::Completed);
         let found = records.find(ListId(1)).unwrap().progress();
         assert_eq!(found, Progress { outcome: Outcome::Completed, segments: 1, operations: 1, bytes: 512 });
-        let again = records.begin(ListId(1), ACTION).unwrap();
+        let again = records.begin(ListId(1), ACTION, &kept).unwrap();
         assert_eq!(records.find(ListId(1)).unwrap().progress().bytes, 0);
         records.clear();
         records.forget(ListId(1));
@@ -229,14 +262,31 @@ mod tests {
 
     #[test]
     fn the_oldest_that_has_ended_makes_room() {
-        let records = CopyRecords::default();
+        let (records, kept) = (CopyRecords::default(), plenty());
         let mut running: Vec<_> =
-            (0..COPIES_MAX as u32).map(|list| records.begin(ListId(list), ACTION).unwrap()).collect();
-        assert_eq!(records.begin(ListId(1000), ACTION).unwrap_err(), Refusal::TooMany);
+            (0..COPIES_MAX as u32).map(|list| records.begin(ListId(list), ACTION, &kept).unwrap()).collect();
+        assert_eq!(records.begin(ListId(1000), ACTION, &kept).unwrap_err(), Refusal::TooMany);
         running.remove(7).end(Outcome::Completed);
         running.remove(3).end(Outcome::Completed);
-        assert!(records.begin(ListId(1000), ACTION).is_ok());
+        assert!(records.begin(ListId(1000), ACTION, &kept).is_ok());
         assert!(records.find(ListId(3)).is_none());
         assert!(records.find(ListId(7)).is_some());
+    }
+
+    #[test]
+    fn who_finds_nothing_left_remembers_few() {
+        let (records, kept) = (CopyRecords::default(), Arc::new(Budget::new(3 * RECORD_BYTES)));
+        for list in 0..20 {
+            records.begin(ListId(list), ACTION, &kept).unwrap().end(Outcome::Completed);
+        }
+        assert_eq!(records.lock().len(), COPIES_SURE + 3);
+        assert!(records.find(ListId(19)).is_some() && records.find(ListId(14)).is_none());
+        let others = CopyRecords::default();
+        let running: Vec<_> =
+            (0..COPIES_SURE as u32).map(|list| others.begin(ListId(list), ACTION, &kept).unwrap()).collect();
+        assert_eq!(others.begin(ListId(9), ACTION, &kept).unwrap_err(), Refusal::TooMany);
+        records.clear();
+        assert!(others.begin(ListId(9), ACTION, &kept).is_ok(), "there is room again");
+        drop(running);
     }
 }

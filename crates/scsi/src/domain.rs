@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::budget::Budget;
 use crate::paths::{Path, Paths};
 use crate::rod::Tokens;
 use crate::unit::LogicalUnit;
@@ -47,7 +48,12 @@ pub struct Domain {
     environment: Arc<dyn Environment>,
     tokens: Tokens,
     members: Mutex<Members>,
+    kept: Arc<Budget>,
 }
+
+/// What the nexuses of a domain keep in buffers (WRITE BUFFER) and records of copies, all together. A host's tests take 8 KiB, its copies
+/// 64 KiB at most.
+const KEPT_BYTES_MAX: usize = 16 << 20;
 
 /// A nexus among those of its initiator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,7 +70,8 @@ struct Members {
 impl Domain {
     /// A domain in its surroundings.
     pub fn new(environment: Arc<dyn Environment>) -> Domain {
-        Domain { environment, tokens: Tokens::default(), members: Mutex::default() }
+        let kept = Arc::new(Budget::new(KEPT_BYTES_MAX));
+        Domain { environment, tokens: Tokens::default(), members: Mutex::default(), kept }
     }
 
     pub(crate) fn environment(&self) -> &dyn Environment {
@@ -73,6 +80,11 @@ impl Domain {
 
     pub(crate) fn tokens(&self) -> &Tokens {
         &self.tokens
+    }
+
+    /// For what nexuses keep between their commands.
+    pub(crate) fn kept(&self) -> &Arc<Budget> {
+        &self.kept
     }
 
     fn members(&self) -> MutexGuard<'_, Members> {

@@ -54,6 +54,7 @@
 
 mod alua;
 mod attention;
+mod budget;
 mod bytes;
 pub mod client;
 mod codes;

@@ -5,6 +5,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::{Context, Progress, State, Step, good, parameter_data};
+use crate::budget::Charge;
 use crate::bytes::Cdb;
 use crate::sense::{AdditionalSense, SenseData};
 use crate::task::Event;
@@ -28,6 +29,8 @@ struct Written {
     /// Empty until something was written, and then of full length.
     data: Vec<u8>,
     echo: Option<Vec<u8>>,
+    /// Of the domain's memory, for both.
+    charge: Option<Charge>,
 }
 
 impl Buffers {
@@ -97,6 +100,11 @@ impl WriteBuffer {
     pub(super) fn resume(self, context: &Context<'_>, event: Event<'_>) -> Progress {
         let bytes = event.data_out(self.length)?;
         let mut written = context.itl().buffers().lock();
+        if written.charge.is_none() {
+            let charge = context.nexus.device().domain().kept().take(2 * BUFFER_BYTES);
+            let none_left = SenseData::illegal(AdditionalSense::INSUFFICIENT_RESOURCES);
+            written.charge = Some(charge.ok_or(none_left)?);
+        }
         match self.place {
             None => written.echo = Some(bytes.to_vec()),
             Some(at) => {

@@ -50,6 +50,22 @@ fn the_data_buffer_has_offsets_and_bounds() {
     }
 }
 
+/// However many nexuses there are, their buffers have 16 MiB; who has one keeps it.
+#[test]
+fn buffers_of_all_nexuses_are_bounded() {
+    const INSUFFICIENT_RESOURCES: (u8, u8, u8) = (5, 0x55, 3);
+    let device = device(config());
+    let mut hosts: Vec<Host> = (0..2048).map(|_| Host::on(device.clone())).collect();
+    for host in &mut hosts {
+        host.good(&buffer(0x3b, 0x02, 0, 0, 1), &[7]);
+    }
+    let mut late = Host::on(device);
+    assert_eq!(late.run(&buffer(0x3b, 0x0a, 0, 0, 1), &[7]).code(), INSUFFICIENT_RESOURCES);
+    hosts[0].good(&buffer(0x3b, 0x0a, 0, 0, 1), &[7]);
+    hosts.pop();
+    late.good(&buffer(0x3b, 0x0a, 0, 0, 1), &[7]);
+}
+
 #[derive(Debug, Default)]
 struct Clocks(AtomicU64);
 

@@ -57,7 +57,8 @@ pub(super) fn begin_record(
     service_action: u8,
 ) -> Result<Running, SenseData> {
     let Some(list) = list else { return Ok(CopyRecords::begin_unlisted(service_action)) };
-    context.itl().copies().begin(list, service_action).map_err(|refusal| {
+    let kept = context.nexus.device().domain().kept();
+    context.itl().copies().begin(list, service_action, kept).map_err(|refusal| {
         SenseData::illegal(match refusal {
             Refusal::InProgress => AdditionalSense::OPERATION_IN_PROGRESS,
             Refusal::TooMany => AdditionalSense::INSUFFICIENT_RESOURCES,
