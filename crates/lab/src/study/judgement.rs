@@ -220,14 +220,18 @@ impl CellResult {
         self.lost + self.dropped + self.lost_before
     }
 
+    fn figure(&self, name: &str) -> Option<f64> {
+        self.further.iter().find(|one| one.name == name).map(|one| one.measured)
+    }
+
     /// What the losses of this run left, where that is what came, and its name: by what the kernels' congestion windows let
     /// through meanwhile, or by what they did while connections waited for each other's commands.
     fn losses(&self, model: f64) -> Option<(&'static str, String)> {
         let packets = self.packets_lost();
-        let figure = |name: &str| self.further.iter().find(|one| one.name == name).map(|one| one.measured);
+        let figure = |name: &str| self.figure(name);
         let off = |carried: f64| (self.measured / carried - 1.0).abs();
         let is_it = |carried: &f64| *carried < model * REACHED && self.is_near(*carried, model);
-        if packets == 0 || self.unit != "MB/s" {
+        if packets + self.overrun == 0 || self.unit != "MB/s" {
             return None;
         }
         let (windows, order) = (figure(WINDOWS_CARRY), figure(ORDER_CARRIES));
@@ -698,6 +702,17 @@ mod tests {
         {
             assert_eq!(judged(measured, carried, dropped).0, "unexplained", "{measured} {carried}");
         }
+        // Those that this machine lost excuse what they cost, too, and no more.
+        let lost_here = |carried| {
+            let further = vec![Further::new(WINDOWS_CARRY, carried, "MB/s")];
+            let mut cell = CellResult { overrun: 2, further, ..cell(80.0, "MB/s") };
+            cell.judge(Some(Limit::Link), Some(&turn(Duration::from_millis(9), 1.0, 0)), None);
+            (cell.limit, cell.machine.unwrap_or_default())
+        };
+        let (limit, machine) = lost_here(84.0);
+        assert!(limit == "machine" && machine.starts_with("2 packets were lost here"), "{machine}");
+        assert!(machine.contains("0 packets were lost on the line") && machine.ends_with("is 84.0 MB/s"));
+        assert_eq!([99.0, 40.0].map(|carried| lost_here(carried).0), ["unexplained"; 2]);
         let (limit, because) = after_losses(80.0, 3, &[(WINDOWS_CARRY, 84.0), (STOOD_STILL, 12.0)]);
         assert!(
             limit == "loss" && because.contains("12 % of the time a connection stood still"),

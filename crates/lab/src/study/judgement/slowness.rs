@@ -8,7 +8,7 @@ use lunette_workload::model::{Limit, in_turns};
 
 use super::{PACED, us};
 use crate::report::figure_text;
-use crate::study::probe::CommandTurn;
+use crate::study::probe::{CommandTurn, WINDOWS_CARRY};
 use crate::study::result::CellResult;
 
 /// What a host gives to others for less than this share of the time is no reason of anything, and of more than that no more is believed.
@@ -120,12 +120,23 @@ impl CellResult {
         })
     }
 
+    /// Packets for which this machine had no time, where TCP's windows let through what came after that; where nobody knows what they let
+    /// through, whatever came.
+    fn lost_here(&self, model: f64) -> Option<String> {
+        if self.overrun == 0 {
+            return None;
+        }
+        let lost = format!("{} packets were lost here and not on the link", self.overrun);
+        if self.figure(WINDOWS_CARRY).is_none() {
+            return Some(lost);
+        }
+        self.losses(model).map(|(_, because)| format!("{lost}, {because}"))
+    }
+
     /// What of this machine was too slow for what the model expects, if anything was.
     pub(super) fn too_slow(&self, limit: Limit, model: f64, turn: Option<&CommandTurn>) -> Option<String> {
         let mut reasons = self.busy();
-        if self.overrun > 0 {
-            reasons.push(format!("{} packets were lost here and not on the link", self.overrun));
-        }
+        reasons.extend(self.lost_here(model));
         // Who waits for round trips does not come at the line's rate, whatever single bursts took.
         if limit == Limit::Link && self.outpaced > OUTPACED_SHARE {
             reasons.push(format!(
