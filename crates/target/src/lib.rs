@@ -13,6 +13,7 @@ mod crowd;
 mod failure;
 mod handle;
 mod isns;
+mod kept_reads;
 mod listener;
 mod mailbox;
 mod portals;

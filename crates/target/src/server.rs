@@ -23,6 +23,7 @@ use crate::crowd::Crowd;
 use crate::failure::{StartError, StopError, UnitPlace};
 use crate::handle::ServerHandle;
 use crate::isns::Registrars;
+use crate::kept_reads::KeptReads;
 use crate::listener::{Door, Listener};
 use crate::mailbox::Mailbox;
 use crate::portals::{Portal, Portals};
@@ -56,6 +57,7 @@ pub(crate) struct Shared {
     /// Failed logins of late.
     pub(crate) attempts: Mutex<Attempts>,
     pub(crate) retained: RetainedSessions,
+    pub(crate) kept_reads: KeptReads,
     pub(crate) reactors: Vec<Arc<Mailbox<Message>>>,
     pub(crate) pool: BufferPool,
     pub(crate) saver: Saver,
@@ -143,6 +145,7 @@ impl Server {
             segment_max: AtomicU32::new(config.limits.max_recv_data_segment_length_bytes),
             attempts: Mutex::new(attempts(config)),
             retained: RetainedSessions::new(config.limits.retained_sessions_max),
+            kept_reads: KeptReads::new(config.limits.buffer_memory_bytes),
             reactors: reactors.clone(),
             pool: if large_pages {
                 BufferPool::in_large_pages(pool_bytes)

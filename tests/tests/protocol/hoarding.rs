@@ -1,11 +1,12 @@
-//! Memory that is kept for commands that cannot begin, while others wait for it: their turn does not come, or their data stops half way
-//! (RFC 7143, 4.2.2.1; docs/decisions/0006).
+//! Memory that initiators keep and do not use while others wait for it: for commands that cannot begin, since their turn does not come or
+//! their data stops half way, and for reads that they do not acknowledge (RFC 7143, 4.2.2.1, 7.8; docs/decisions/0006, 0017).
 
 use std::thread;
 use std::time::{Duration, Instant};
 
 use lunette_tests::in_process::{InProcess, LIMIT, wait_until};
-use lunette_tests::raw::{Raw, plain, write};
+use lunette_tests::raw::{BLOCK_BYTES, Raw, plain, read as read_command, write};
+use lunette_wire::initiator::ScsiCommand;
 use lunette_wire::{InitiatorPdu, InitiatorTaskTag, TargetPdu};
 
 use crate::{DISK, TASK_SET_FULL};
@@ -31,6 +32,11 @@ fn begin(session: &mut Raw) {
 /// The status of a read of 512 KiB.
 fn read(session: &mut Raw) -> u8 {
     session.read(0, 0, 1024).expect("sent");
+    status(session)
+}
+
+/// The status of the command that is under way.
+fn status(session: &mut Raw) -> u8 {
     loop {
         match session.receive().expect("an answer").0 {
             TargetPdu::ScsiDataIn(pdu) => {
@@ -85,4 +91,38 @@ fn commands_that_cannot_begin_do_not_keep_memory_for_good() {
         assert!(line.starts_with("WARN"), "{line}");
     }
     slow.silent().expect("it is alive");
+}
+
+/// What is kept to be sent again is a part of the memory, of however many sessions; those go on.
+#[test]
+fn reads_that_nobody_acknowledges_leave_room() {
+    let target = InProcess::start_with(&[DISK], |config| {
+        config.limits.buffer_memory_bytes = MEMORY_BYTES as u64;
+        config.limits.error_recovery_level = 1;
+    });
+    let mut sessions: Vec<Raw> = (0..24)
+        .map(|port| {
+            let options = target.options_with(port, &[("ErrorRecoveryLevel", "1")]);
+            let mut session = Raw::ready(target.portal(), &options, 0).expect("a login");
+            session.acknowledged = Some(session.exp_stat_sn);
+            session
+        })
+        .collect();
+    // Of 512 KiB it takes 512 bytes, so that it has the answer at once.
+    let command =
+        ScsiCommand { expected_data_transfer_length: BLOCK_BYTES as u32, ..read_command(0, 0, 1024) };
+    for session in &mut sessions {
+        for _ in 0..2 {
+            session.command(&command, &[]).expect("sent");
+            let status = status(session);
+            assert!(status == 0 || status == TASK_SET_FULL, "{status}");
+        }
+    }
+    wait_until("most of it is forgotten", || target.buffer_bytes_in_use() <= MEMORY_BYTES / 4);
+    let mut other = target.session(0xff);
+    assert_eq!(read(&mut other), 0);
+    for session in &mut sessions {
+        session.command(&plain(), &[]).expect("sent");
+        assert_eq!(status(session), 0, "it goes on");
+    }
 }

@@ -216,6 +216,7 @@ impl Reactor {
             unasked: Unasked::default(),
             hoard: Hoard::default(),
             unbegun: Hoard::default(),
+            keeper: None,
             retained: None,
             waiters: Vec::new(),
             joiners: Vec::new(),
@@ -284,8 +285,7 @@ impl Reactor {
             window_depth: limits.window_depth,
             nop_interval: (limits.nop_interval_s > 0).then(|| seconds(limits.nop_interval_s)),
             nop_timeout: seconds(limits.nop_timeout_s),
-            // What waits for acknowledgements must leave most of the buffers to commands.
-            kept_read_bytes_max: limits.buffer_memory_bytes / 8,
+            kept_read_bytes_max: self.shared.kept_reads.bytes_max(),
             same_unit: |left, right| {
                 let [left_number, right_number] = [left, right].map(|lun| Lun::from_bytes(lun.0).number());
                 left == right || (left_number.is_some() && left_number == right_number)

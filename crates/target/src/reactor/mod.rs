@@ -515,6 +515,7 @@ impl Reactor {
                 }
                 session.core.tick(self.now, &mut self.outbox);
                 session.bound_waiting(self.now, &mut self.outbox);
+                session.bound_kept_reads(&self.shared.kept_reads);
                 if is_scarce && (keeps_answers || session.core.owes_data()) {
                     session.bound_hoard(self.now, moved_bytes, &mut self.outbox);
                 }

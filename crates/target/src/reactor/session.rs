@@ -15,6 +15,7 @@ use super::connection::Token;
 use super::hoard::{HOARD_PATIENCE, Hoard, Moved};
 use super::soliciting::{Asked, Unasked};
 use super::way::Way;
+use crate::kept_reads::{Keeper, KeptReads};
 use crate::registry::{SessionKey, SessionPlace};
 use crate::retained::Retained;
 use crate::seldom::Ration;
@@ -270,6 +271,8 @@ pub(super) struct TargetSession {
     pub(super) hoard: Hoard,
     /// The same of what it keeps for commands that cannot begin.
     pub(super) unbegun: Hoard,
+    /// Its place among those that keep reads to be sent again, while it does.
+    pub(super) keeper: Option<Keeper>,
     /// Its place among the sessions that wait for a connection, while it has none.
     pub(super) retained: Option<Retained>,
     /// Logins that wait for this session's end.
@@ -400,6 +403,19 @@ impl TargetSession {
         }
     }
 
+    /// Keeps no more reads to be sent again than there is room for beside those of other sessions.
+    pub(super) fn bound_kept_reads(&mut self, all: &KeptReads) {
+        if self.core.parameters().error_recovery_level == 0 {
+            return;
+        }
+        if self.core.kept_read_bytes() == 0 {
+            self.keeper = None;
+        } else if self.keeper.is_none() {
+            self.keeper = Some(all.count());
+        }
+        self.core.bound_kept_reads(all.bytes_max());
+    }
+
     /// Bytes of a command's data that may come unsolicited, as agreed: where nothing was, more than this side would have offered.
     pub(super) fn first_burst(&self) -> usize {
         self.core.parameters().first_burst_length as usize
@@ -446,6 +462,7 @@ mod tests {
             unasked: Unasked::default(),
             hoard: Hoard::default(),
             unbegun: Hoard::default(),
+            keeper: None,
             retained: None,
             waiters: Vec::new(),
             joiners: Vec::new(),

@@ -155,6 +155,21 @@ impl<D> Answers<D> {
         id
     }
 
+    /// Bytes of memory of all data that is kept.
+    pub(super) const fn data_bytes(&self) -> u64 {
+        self.data_bytes
+    }
+
+    /// Keeps no more data than this from now on; the oldest is forgotten.
+    pub(super) fn bound_data(&mut self, bytes_max: u64) {
+        self.data_bytes_max = bytes_max;
+        while self.data_bytes > bytes_max
+            && let Some(&oldest) = self.with_data.first()
+        {
+            self.drop_data(oldest);
+        }
+    }
+
     #[cfg(test)]
     pub(super) const fn skip_to_for_test(&mut self, next_id: u64) {
         self.next_id = next_id;

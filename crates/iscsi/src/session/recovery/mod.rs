@@ -57,6 +57,18 @@ impl<D: Share> Session<D> {
         self.parameters.error_recovery_level > 0
     }
 
+    /// Bytes of memory that answered reads keep until they are acknowledged, in case they are to be sent again.
+    #[must_use]
+    pub const fn kept_read_bytes(&self) -> u64 {
+        self.recovery.answers.data_bytes()
+    }
+
+    /// Bounds [`Self::kept_read_bytes`] from now on, in place of [`SessionSettings::kept_read_bytes_max`]. What is too much is forgotten
+    /// as there, the oldest first.
+    pub fn bound_kept_reads(&mut self, bytes_max: u64) {
+        self.recovery.answers.bound_data(bytes_max);
+    }
+
     /// True while tasks of a connection that fails are kept for another one (ErrorRecoveryLevel 2, 7.1.4.3).
     #[must_use]
     pub const fn retains(&self) -> bool {

@@ -219,6 +219,28 @@ fn data_counts_with_the_memory_that_it_keeps() {
     assert_eq!(bench.kept(), 3, "all of it was given back");
 }
 
+/// The driver may find that others keep much as well.
+#[test]
+fn a_bound_that_becomes_lower_makes_room_at_once() {
+    let mut bench = Bench::new(10_000);
+    for _ in 0..3 {
+        bench.read(3000);
+    }
+    bench.sent();
+    assert_eq!((bench.kept(), bench.session.kept_read_bytes()), (3, 9000));
+    bench.session.bound_kept_reads(6500);
+    assert_eq!((bench.kept(), bench.session.kept_read_bytes()), (2, 6000));
+    bench.read(3000);
+    bench.sent();
+    assert_eq!(bench.kept(), 2);
+    bench.session.bound_kept_reads(1000);
+    assert_eq!((bench.kept(), bench.session.kept_read_bytes()), (0, 0), "the newest, too");
+    bench.session.bound_kept_reads(10_000);
+    bench.read(3000);
+    bench.sent();
+    assert_eq!(bench.kept(), 1);
+}
+
 /// Responses that nobody acknowledges are bounded, too: a ping asks for it, then the oldest are forgotten.
 #[test]
 fn responses_that_are_kept_are_bounded() {
