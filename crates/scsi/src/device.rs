@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::alua::AccessState;
 use crate::domain::Domain;
+use crate::identity::UnitName;
 use crate::lun::Lun;
 use crate::paths::Roster;
 use crate::unit::{ConfigError, LogicalUnit};
@@ -37,6 +38,8 @@ pub struct Device {
     ports: Vec<TargetPort>,
     /// In rising order of number, so that every address method of a LUN finds the same unit.
     units: Vec<(u16, Arc<LogicalUnit>)>,
+    /// The places of the units by their names, in rising order of both.
+    names: Vec<(UnitName, usize)>,
     roster: Arc<Roster>,
     domain: Arc<Domain>,
 }
@@ -75,7 +78,12 @@ impl Device {
         for (place, (_, unit)) in units.iter().enumerate() {
             unit.devices().join(&roster, place);
         }
-        Ok(Device { name, ports: ports.into_iter().collect(), units, roster, domain: Arc::default() })
+        let named = |(place, (_, unit)): (usize, &(u16, Arc<LogicalUnit>))| {
+            unit.identity().names().map(|name| (name, place))
+        };
+        let mut names: Vec<_> = units.iter().enumerate().flat_map(named).collect();
+        names.sort_unstable();
+        Ok(Device { name, ports: ports.into_iter().collect(), units, names, roster, domain: Arc::default() })
     }
 
     /// The device as part of `domain`. Without one, time stands still and no tokens can be made.
@@ -117,6 +125,12 @@ impl Device {
     pub(crate) fn place(&self, lun: Lun) -> Option<usize> {
         let number = lun.number()?;
         self.units.binary_search_by_key(&number, |(number, _)| *number).ok()
+    }
+
+    /// The places of the units that have this name: one, unless a unit is there twice.
+    pub(crate) fn places_of(&self, name: UnitName) -> impl Iterator<Item = usize> {
+        let first = self.names.partition_point(|&(other, _)| other < name);
+        self.names[first..].iter().take_while(move |(other, _)| *other == name).map(|&(_, place)| place)
     }
 
     pub(crate) fn unit_at(&self, place: usize) -> Option<&Arc<LogicalUnit>> {

@@ -8,9 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::budget::Budget;
-use crate::paths::{Path, Paths};
+use crate::paths::Paths;
 use crate::rod::Tokens;
-use crate::unit::LogicalUnit;
 
 /// What a driver brings of its surroundings.
 pub trait Environment: fmt::Debug + Send + Sync {
@@ -105,19 +104,12 @@ impl Domain {
         self.members().nexuses.remove(&membership);
     }
 
-    /// The way to the unit that `is_meant` picks, by any nexus of the same initiator.
-    pub(crate) fn reach(
-        &self,
-        membership: Membership,
-        is_meant: impl Fn(&LogicalUnit) -> bool,
-    ) -> Option<Path> {
-        let of_party: Vec<Arc<Paths>> = {
-            let members = self.members();
-            let (party, _) = members.nexuses.get(&membership)?;
-            let of_party = members.nexuses.values().filter(|(other, _)| other == party);
-            of_party.map(|(_, paths)| Arc::clone(paths)).collect()
-        };
-        of_party.iter().find_map(|paths| paths.reach(&is_meant)).cloned()
+    /// The ways of all nexuses of the same initiator.
+    pub(crate) fn of_party(&self, membership: Membership) -> Vec<Arc<Paths>> {
+        let members = self.members();
+        let Some((party, _)) = members.nexuses.get(&membership) else { return Vec::new() };
+        let of_party = members.nexuses.values().filter(|(other, _)| other == party);
+        of_party.map(|(_, paths)| Arc::clone(paths)).collect()
     }
 }
 

@@ -27,6 +27,11 @@ impl Identity {
     /// T10 designator, and hosts read VPD page 80h with one byte of allocation length.
     pub const SERIAL_LENGTH_MAX: usize = 128;
 
+    /// The names that CSCD descriptors may have for the unit.
+    pub(crate) fn names(&self) -> [UnitName; 2] {
+        [UnitName::Naa(self.naa), UnitName::Uuid(self.uuid)]
+    }
+
     /// Checks lengths, characters (SPC-4: ASCII data fields hold 20h to 7Eh) and the NAA format.
     ///
     /// # Errors
@@ -49,6 +54,14 @@ impl Identity {
         }
         Ok(())
     }
+}
+
+/// What others may name a unit by, of all that Device Identification tells of it: what a CSCD descriptor has room for. The T10
+/// vendor identification is longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum UnitName {
+    Naa(u64),
+    Uuid([u8; 16]),
 }
 
 /// Writes `text` left-aligned into a field and fills the rest with spaces (SPC-4, ASCII data field).

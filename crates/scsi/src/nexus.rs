@@ -1,17 +1,18 @@
 //! One I_T nexus: an initiator port that is logged in to the target port (SAM-5, I_T nexus).
 
+use std::cell::LazyCell;
 use std::sync::Arc;
 
 use crate::attention::{Herald, UnitAttention};
 use crate::device::{Device, TargetPort};
 use crate::domain::Membership;
+use crate::identity::UnitName;
 use crate::lun::Lun;
 use crate::lun_map::LunMap;
 use crate::paths::{Path, Paths};
 use crate::sense::{AdditionalSense, EncodedSense, SenseData, SenseKey};
 use crate::status::Status;
 use crate::task_set::{NobodyWaits, Wake};
-use crate::unit::LogicalUnit;
 
 /// Which I_T nexus: by the names of its ports, whether it exists at the moment or not.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -167,10 +168,17 @@ impl Nexus {
         self.paths.get(index)
     }
 
-    /// The way to the unit that `is_meant` picks, among all that the initiator reaches: by this nexus if it does.
-    pub(crate) fn reach(&self, is_meant: impl Fn(&LogicalUnit) -> bool) -> Option<Path> {
-        let own = self.paths.reach(&is_meant).cloned();
-        own.or_else(|| self.device().domain().reach(self.membership?, is_meant))
+    /// The ways to the units of these names, among all that the initiator reaches: by this nexus where it does.
+    pub(crate) fn reach(&self, names: impl Iterator<Item = Option<UnitName>>) -> Vec<Option<Path>> {
+        // Looked for once and not for each name: an initiator may have many nexuses, and others more.
+        let others = LazyCell::new(|| {
+            self.membership.map_or_else(Vec::new, |membership| self.device().domain().of_party(membership))
+        });
+        let way = |name| {
+            let own = self.paths.reach(name);
+            own.or_else(|| others.iter().find_map(|paths| paths.reach(name))).cloned()
+        };
+        names.map(|name| name.and_then(way)).collect()
     }
 
     /// The state part of LOGICAL UNIT RESET (SAM-5); the driver aborts the commands first, and has

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use crate::attention::{Herald, ItlNexus};
 use crate::device::Device;
+use crate::identity::UnitName;
 use crate::lun::Lun;
 use crate::lun_map::{Entry, LunMap};
 use crate::nexus::NexusName;
@@ -137,10 +138,10 @@ impl Paths {
         (0..self.map.entries().len()).filter_map(|index| self.get(index))
     }
 
-    /// The way to the unit that `is_meant` picks.
-    pub(crate) fn reach(&self, is_meant: impl Fn(&LogicalUnit) -> bool) -> Option<&Path> {
-        let is_meant = |entry: &Entry| self.device.unit_at(entry.place).is_some_and(|unit| is_meant(unit));
-        self.get(self.map.entries().iter().position(is_meant)?)
+    /// The way to the unit of this name.
+    pub(crate) fn reach(&self, name: UnitName) -> Option<&Path> {
+        let indices = self.device.places_of(name).filter_map(|place| self.map.index_of_place(place));
+        self.get(indices.min()?)
     }
 
     /// Has `herald` told of what comes up from now on. Only the first one is.

@@ -5,7 +5,7 @@ use super::third_party_copy;
 use crate::codes::designator::{self as types, ASCII, BINARY, UTF_8};
 use crate::codes::vpd_page::*;
 use crate::device::{Device, TargetPort};
-use crate::identity::{Identity, put_padded};
+use crate::identity::{Identity, UnitName, put_padded};
 use crate::nexus::Nexus;
 use crate::paths::Path;
 use crate::space::THRESHOLD_EXPONENT;
@@ -73,14 +73,15 @@ fn designator(code_set: u8, association: Association, designator_type: u8, bytes
     descriptor
 }
 
+/// SPC-5, UUID designator: four bits that say "locally assigned UUID", then twelve that are reserved.
+const UUID_FORMAT: [u8; 2] = [0x10, 0];
+
 fn unit_designators(identity: &Identity) -> Vec<u8> {
     let mut vendor_id = vec![b' '; 24];
     put_padded(&mut vendor_id[..8], &identity.vendor);
     put_padded(&mut vendor_id[8..], &identity.product);
     vendor_id.extend(identity.serial.as_bytes());
-    // SPC-5, UUID designator: four bits that say "locally assigned UUID", then twelve that are reserved.
-    let mut uuid = vec![0x10, 0];
-    uuid.extend(identity.uuid);
+    let uuid = [&UUID_FORMAT[..], &identity.uuid].concat();
     [
         designator(BINARY, Association::LogicalUnit, types::NAA, &identity.naa.to_be_bytes()),
         designator(ASCII, Association::LogicalUnit, types::VENDOR_ID, &vendor_id),
@@ -127,20 +128,21 @@ fn port_name(device: &Device, port: TargetPort) -> Vec<u8> {
     designator(UTF_8, Association::TargetPort, types::SCSI_NAME, &scsi_name(&device.port_name(port)))
 }
 
-/// Whether a unit has the name that a designation descriptor tells, its designator filled up to twenty bytes. Whose
-/// protocol it is makes no difference.
-pub(super) fn has_designation(identity: &Identity, wanted: &[u8; 24]) -> bool {
-    let designators = unit_designators(identity);
-    let mut rest = designators.as_slice();
-    while let Some((header, after)) = rest.split_first_chunk::<4>() {
-        let (designator, after) = after.split_at(usize::from(header[3]).min(after.len()));
-        let same_kind = (header[0] ^ wanted[0]) & 0x0f == 0 && (header[1] ^ wanted[1]) & 0x3f == 0;
-        if same_kind && header[3] == wanted[3] && wanted[4..].get(..designator.len()) == Some(designator) {
-            return true;
-        }
-        rest = after;
+/// Which unit a designation descriptor means, its designator filled up to twenty bytes; `None` where it is none of those that
+/// [`unit_designators`] makes. Whose protocol it is makes no difference.
+pub(super) fn unit_name(wanted: &[u8; 24]) -> Option<UnitName> {
+    let &[code_set, kind, _, length, ref designator @ ..] = wanted;
+    if code_set & 0x0f != BINARY {
+        return None;
     }
-    false
+    match (kind & 0x3f, length) {
+        (types::NAA, 8) => Some(UnitName::Naa(u64::from_be_bytes(*designator.first_chunk()?))),
+        (types::UUID, 18) => {
+            let uuid = designator.strip_prefix(&UUID_FORMAT)?;
+            Some(UnitName::Uuid(*uuid.first_chunk()?))
+        }
+        _ => None,
+    }
 }
 
 fn device_designators(nexus: &Nexus) -> Vec<u8> {
@@ -303,7 +305,7 @@ mod tests {
             let mut wanted = [0; 24];
             wanted[..4].copy_from_slice(&header);
             wanted[4..4 + designator.len()].copy_from_slice(designator);
-            has_designation(&identity, &wanted)
+            unit_name(&wanted).is_some_and(|name| identity.names().contains(&name))
         };
         let naa = identity.naa.to_be_bytes();
         assert!(wanted([1, 3, 0, 8], &naa));
@@ -314,6 +316,7 @@ mod tests {
         assert!(!wanted([1, 2, 0, 8], &naa), "another type");
         let uuid = [&[0x10, 0][..], &identity.uuid].concat();
         assert!(wanted([1, 0x0a, 0, 18], &uuid));
+        assert!(!wanted([1, 0x0a, 0, 18], &identity.uuid), "another kind of UUID");
         assert!(!wanted([0, 0, 0, 0], &[]));
         assert!(!wanted([2, 1, 0, 28], b"LUNETTE VOLUME      "), "longer than the descriptor");
     }

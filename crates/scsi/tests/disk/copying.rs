@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use lunette_cases::cases;
 use lunette_scsi::{
@@ -469,4 +470,23 @@ fn other_devices_are_reached_as_far_as_the_same_initiator_has_a_nexus_to_them() 
     assert!(other(&mut host).bytes[16 * BLOCK..24 * BLOCK].iter().all(|&byte| byte == 0x5a));
     drop(own);
     assert_eq!(copy(&mut host, &list).code(), not_reachable, "it is lost");
+}
+
+/// Its time does not go with units times nexuses times descriptors.
+#[test]
+#[allow(clippy::disallowed_methods, reason = "time is what is tested here")]
+fn names_of_no_unit_are_looked_for_in_no_time() {
+    let domain = Arc::new(Domain::default());
+    let unit = |number: u16| {
+        let identity = Identity { naa: config().identity.naa + u64::from(number), ..config().identity };
+        let unit = LogicalUnit::new(LogicalUnitConfig { identity, ..config() }, Saved::Nowhere);
+        (Lun::from_number(number), Arc::new(unit.expect("a possible unit")))
+    };
+    let device = Device::new("iqn.x", [1], (0..64).map(unit)).expect("a possible device");
+    let device = Arc::new(device.in_domain(domain));
+    let mut hosts: Vec<_> = (0..500).map(|_| nexus_of(&device, Some("alice"))).collect();
+    let cscds: Vec<_> = (0..64).flat_map(|number| cscd(OTHER_NAA + number, 512)).collect();
+    let began = Instant::now();
+    assert_eq!(copy(&mut hosts[0], &lid1(1, 3, &cscds, &[])).code(), GOOD);
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
 }

@@ -84,7 +84,7 @@ impl ExtendedCopy {
                 let Parameters { list, cscds, segments } = Parameters::parse(form, list)?;
                 let copying = Copying {
                     running: begin_record(context, list, service_action)?,
-                    cscds: cscds.into_iter().map(|cscd| Reached::find(context, cscd)).collect(),
+                    cscds: Reached::find(context, cscds),
                     own: Way::new(context.path.clone()),
                     segments,
                     segment: 0,
@@ -107,10 +107,11 @@ struct Reached {
 }
 
 impl Reached {
-    fn find(context: &Context<'_>, cscd: Cscd) -> Reached {
-        let named = |unit: &LogicalUnit| vpd::has_designation(unit.identity(), &cscd.designation);
-        let way = if cscd.is_null { None } else { context.nexus.reach(named).map(Way::new) };
-        Reached { cscd, way }
+    /// All when the copy begins: what resets a unit later ends what it has to do there.
+    fn find(context: &Context<'_>, cscds: Vec<Cscd>) -> Vec<Reached> {
+        let name = |cscd: &Cscd| if cscd.is_null { None } else { vpd::unit_name(&cscd.designation) };
+        let ways = context.nexus.reach(cscds.iter().map(name));
+        cscds.into_iter().zip(ways).map(|(cscd, way)| Reached { cscd, way: way.map(Way::new) }).collect()
     }
 }
 
