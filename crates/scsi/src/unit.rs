@@ -301,8 +301,8 @@ impl LogicalUnit {
         Ok(true)
     }
 
-    /// What is to be done next of the work that the unit has taken on: SANITIZE or FORMAT UNIT; or to flush the write cache that
-    /// a reset has turned off; or to store a state that a command has changed and not seen stored. The driver does it, one
+    /// What is to be done next of the work that the unit has taken on: SANITIZE or FORMAT UNIT; or to flush a write cache that
+    /// was turned off; or to store a state that a command has changed and not seen stored. The driver does it, one
     /// operation at a time, and calls [`Self::work_done`]. It looks here at the start, after [`Io::Work`], after a reset, after
     /// a command with [`Io::SaveState`] has gone on or was abandoned, and after each operation; after one that has failed not
     /// at once. `None`: nothing is left.

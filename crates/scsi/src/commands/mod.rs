@@ -181,7 +181,7 @@ impl State {
             State::Begin(begin) => begin.abandon(unit),
             State::Saving => unit.saved().owe(),
             State::PersistentReserve(reserve) if reserve.will_save() => unit.saved().owe(),
-            State::ModeSelect(select) if select.will_save() => unit.saved().owe(),
+            State::ModeSelect(select) => select.abandon(unit),
             _ => {}
         }
     }

@@ -9,6 +9,7 @@ use crate::mode::parameters::{Descriptor, HeaderForm, compose, parse};
 use crate::mode::{PAGES, PageControl, page};
 use crate::sense::{AdditionalSense, SenseData};
 use crate::task::Event;
+use crate::unit::LogicalUnit;
 
 const DISABLE_BLOCK_DESCRIPTORS: u8 = 0x08;
 const LONG_LBA_ACCEPTED: u8 = 0x10;
@@ -107,17 +108,22 @@ impl ModeSelect {
             Waiting::List => self.list_came(context, event),
             Waiting::Flush => {
                 let flushed = event.io(Direction::Write, context.unit());
-                if flushed.is_err() && self.save {
-                    context.unit().saved().owe();
+                if flushed.is_err() {
+                    self.abandon(context.unit());
                 }
                 flushed.and_then(|_| self.save_or_end(context))
             }
         }
     }
 
-    /// Values have changed that are still to be saved.
-    pub(super) fn will_save(&self) -> bool {
-        self.save && self.waiting == Waiting::Flush
+    /// The command ends here. The values that it has changed stay; what was cached, and is not surely stable, is still to become so.
+    pub(super) fn abandon(&self, unit: &LogicalUnit) {
+        if self.waiting == Waiting::Flush {
+            unit.owe_drain();
+            if self.save {
+                unit.saved().owe();
+            }
+        }
     }
 
     fn list_came(self, context: &Context<'_>, event: Event<'_>) -> Progress {
@@ -131,8 +137,8 @@ impl ModeSelect {
         if before != after {
             unit.establish_for_others(context.itl(), UnitAttention::ModeParametersChanged);
         }
-        // From here on writes are stable one by one; what was cached before must become so too. A failed flush is told,
-        // and the cache stays off, which is the safe side.
+        // From here on writes are stable one by one; what was cached before must become so too. A failed flush is told, and the cache
+        // stays off, which is the safe side; it is there for who asks until the unit itself has emptied it.
         if had_cache && !after.flags.write_cache_enabled() {
             let select = ModeSelect { waiting: Waiting::Flush, ..self };
             return Ok((State::ModeSelect(select), Step::Io(Io::Flush)));

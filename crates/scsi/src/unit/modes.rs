@@ -19,7 +19,8 @@ pub(super) struct Modes {
     pub(super) saved: Option<SavedModes>,
 }
 
-/// The volatile cache that a reset has turned off. What it held becomes stable by a flush of the unit's own.
+/// The volatile cache that a reset has turned off, or a MODE SELECT that could not flush it. What it held becomes stable by a flush of
+/// the unit's own.
 #[derive(Debug, Default)]
 pub(super) struct Drain {
     /// In one, so that nobody finds it over between two changes.
@@ -63,7 +64,7 @@ impl LogicalUnit {
     }
 
     /// True while a volatile cache may hold what was answered: as long as there is one, and until what it held is stable when
-    /// a reset has turned it off.
+    /// it was turned off.
     pub(crate) fn cache_may_be_dirty(&self) -> bool {
         !self.config.read_only && (self.write_cache_enabled() || !self.drain.is_over())
     }
@@ -89,7 +90,12 @@ impl LogicalUnit {
         told
     }
 
-    /// An operation of the unit's own has ended. True: it was the flush of a cache that a reset has turned off. Who has read
+    /// The cache is off, and what it held was not flushed for the command that has turned it off.
+    pub(crate) fn owe_drain(&self) {
+        self.drain.owe();
+    }
+
+    /// An operation of the unit's own has ended. True: it was the flush of a cache that was turned off. Who has read
     /// meanwhile that there is one hears that there is none.
     pub(super) fn drained(&self, went_well: bool) -> bool {
         let ended = self.drain.end(went_well);

@@ -167,6 +167,43 @@ fn a_reset_that_ends_the_write_cache_has_it_flushed() {
     assert_eq!((caching(&mut host)[2], unit.next_work()), (WCE, Some(Io::Flush)));
 }
 
+/// A MODE SELECT that turns the write cache off, and fails to flush it, is not good when it is repeated before the flush is. Nor is it
+/// after one that was aborted.
+#[test]
+fn a_write_cache_that_could_not_be_flushed_is_there_until_it_is() {
+    const WCE: u8 = 0x04;
+    const SP: u8 = 1;
+    let (device, unit) = device_with(Saved::Nothing);
+    let mut host = Host::on(device);
+    let caching = |host: &mut Host| sense(host, CURRENT, 0x08, 0);
+    let mut off = caching(&mut host);
+    off[2] = 0;
+    host.disk.fail = Some((|io| *io == Io::Flush, IoError::Hardware));
+    for _ in 0..2 {
+        assert_eq!(select(&mut host, SP, &off).code(), (4, 0x44, 0));
+        assert_eq!((host.log(), caching(&mut host)[2]), (vec![Io::Flush], WCE));
+    }
+    assert!(host.work());
+    assert_eq!((host.log(), caching(&mut host)[2]), (vec![Io::Flush], WCE));
+    host.disk.fail = None;
+    assert_eq!(select(&mut host, SP, &off).code(), GOOD);
+    assert_eq!(host.log(), [Io::Flush, Io::SaveState]);
+    while host.work() {}
+    assert_eq!(host.code(&[0]), MODE_CHANGED);
+    assert_eq!((caching(&mut host)[2], unit.write_cache_enabled()), (0, false));
+
+    let mut on = off.clone();
+    on[2] = WCE;
+    assert_eq!(select(&mut host, 0, &on).code(), GOOD);
+    let list = [&[0; 4][..], &off].concat();
+    let (mut task, _) = Task::start(&host.nexus, host.lun, &[0x15, 0x10, 0, 0, list.len() as u8]);
+    assert_eq!(task.resume(&host.nexus, Event::DataOut(&list)), Next::Io(Io::Flush));
+    task.abandon(&host.nexus);
+    host.log();
+    assert_eq!((caching(&mut host)[2], select(&mut host, 0, &off).code()), (WCE, GOOD));
+    assert_eq!(host.log(), [Io::Flush]);
+}
+
 #[test]
 fn where_nothing_is_kept_nothing_is_saved() {
     let mut host = Host::new(config());
