@@ -248,6 +248,18 @@ impl Work {
         is_open
     }
 
+    /// What has failed is about to be forgotten: `keep` is told what is to be saved.
+    pub(crate) fn leave_failure_out(&self, keep: impl FnOnce(Vec<u8>)) {
+        let _running = self.lock();
+        keep(Vec::new());
+    }
+
+    /// It is not forgotten: `keep` is told what is to be saved.
+    pub(crate) fn put_failure_back(&self, keep: impl FnOnce(Vec<u8>)) {
+        let running = self.lock();
+        keep(running.as_ref().map_or(Vec::new(), |running| running.job.section()));
+    }
+
     /// Forgets what has failed. The saved state has nothing of it any more.
     pub(crate) fn forget_failure(&self) {
         let mut running = self.lock();

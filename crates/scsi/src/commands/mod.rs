@@ -179,6 +179,7 @@ impl State {
     pub(crate) fn abandon(self, unit: &LogicalUnit) {
         match self {
             State::Begin(begin) => begin.abandon(unit),
+            State::ExitFailureMode => sanitize::abandon_exit(unit),
             State::Saving => unit.saved().owe(),
             State::PersistentReserve(reserve) if reserve.will_save() => unit.saved().owe(),
             State::ModeSelect(select) => select.abandon(unit),

@@ -35,7 +35,7 @@ pub(super) fn exit_failure_mode(context: &Context<'_>, _: &Cdb) -> Progress {
     match unit.work().occupation() {
         Occupation::SanitizeFailed => Err(SenseData::invalid_cdb_field(1, 4)),
         Occupation::SanitizeFailedUnrestricted if unit.saved().is_kept() => {
-            unit.saved().set_section(Section::Work, Vec::new());
+            unit.work().leave_failure_out(|section| unit.saved().set_section(Section::Work, section));
             Ok((State::ExitFailureMode, Step::Io(Io::SaveState)))
         }
         Occupation::SanitizeFailedUnrestricted => exited(unit),
@@ -45,8 +45,18 @@ pub(super) fn exit_failure_mode(context: &Context<'_>, _: &Cdb) -> Progress {
 
 /// The medium is free again once no restart can bring the failed work back.
 pub(super) fn exit_saved(context: &Context<'_>, event: Event<'_>) -> Progress {
-    event.io(Direction::Write, context.unit())?;
-    exited(context.unit())
+    let unit = context.unit();
+    let stored = event.io(Direction::Write, unit);
+    if stored.is_err() {
+        abandon_exit(unit);
+    }
+    stored.and_then(|_| exited(unit))
+}
+
+/// The failure stays, after a restart, too, whatever was stored meanwhile.
+pub(super) fn abandon_exit(unit: &LogicalUnit) {
+    unit.work().put_failure_back(|section| unit.saved().set_section(Section::Work, section));
+    unit.saved().owe();
 }
 
 fn exited(unit: &LogicalUnit) -> Progress {

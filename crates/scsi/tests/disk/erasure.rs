@@ -394,6 +394,33 @@ fn the_way_out_of_a_failure_is_open_when_that_is_saved() {
     host.disk.fail = None;
     host.good(&sanitize(0x1f, 0), &[]);
     assert_eq!(host.code(&[0]), GOOD);
+    assert_eq!(on_kept_state(state(&host).saved()).code(&[0]), GOOD);
+}
+
+/// Nor is it after a restart, whatever is stored next. What the exit has had stored may lack the failure.
+#[test]
+fn the_way_out_of_a_failure_stays_closed_when_that_is_not_saved() {
+    for is_aborted in [false, true] {
+        let mut host = on_kept_state(Saved::Nothing);
+        host.disk.fail = Some((|io| matches!(io, Io::Zero { .. }), IoError::Hardware));
+        assert_eq!(host.code(&sanitize(2 | UNRESTRICTED, 0)), FAILED);
+        while host.work() {}
+        let failed = state(&host);
+        host.log();
+        let (mut task, next) = Task::start(&host.nexus, host.lun, &sanitize(0x1f, 0));
+        assert_eq!(next, Next::Io(Io::SaveState));
+        assert_ne!(state(&host), failed);
+        if is_aborted {
+            task.abandon(&host.nexus);
+        } else {
+            let error = Event::Io { result: Err(IoError::Hardware), data_out: &[], medium: &[] };
+            assert!(matches!(task.resume(&host.nexus, error), Next::Done(done) if done.sense.is_some()));
+        }
+        assert_eq!(state(&host), failed);
+        assert!(host.work());
+        assert_eq!((host.log(), host.work()), (vec![Io::SaveState], false));
+        assert_eq!(on_kept_state(state(&host).saved()).code(&[0]), FAILED);
+    }
 }
 
 /// SBC-3: FORMAT UNIT.
