@@ -29,7 +29,7 @@ use crate::saved::{Saved, SavedFault, SavedState, Section, UnitState};
 use crate::sense::SenseData;
 use crate::space::SpaceWatch;
 use crate::task_set::TaskSet;
-use crate::work::{Kept, Medium, Occupation, Work};
+use crate::work::{Medium, Occupation, Work};
 use config::check_capacity;
 use modes::{Drain, Modes};
 
@@ -332,17 +332,16 @@ impl LogicalUnit {
         if let Some(release) = stored.filter(|_| result.is_ok()) {
             self.forget_marks(release);
         }
-        match self.work.done(self.medium(), result) {
-            Kept::Now(section) => {
-                if section.is_empty() && result.is_ok() {
-                    // Every block is new. That goes with what is saved about the end.
-                    self.release_marks(&(0..u64::MAX));
-                }
-                self.saved.set_section(Section::Work, section);
+        let is_works = self.work.done(self.medium(), result, |section| {
+            if section.is_empty() && result.is_ok() {
+                // Every block is new. That goes with what is saved about the end.
+                self.release_marks(&(0..u64::MAX));
             }
+            self.saved.set_section(Section::Work, section);
+        });
+        if !is_works && result.is_err() {
             // It was a state that was owed.
-            Kept::NotMine if result.is_err() => self.saved.owe(),
-            Kept::NotMine | Kept::Same => {}
+            self.saved.owe();
         }
     }
 

@@ -139,6 +139,7 @@ impl Occupation {
 pub(crate) struct Work {
     /// All that the common path looks at.
     occupation: AtomicU8,
+    /// Locked before the marks and what is saved.
     running: Mutex<Option<Running>>,
 }
 
@@ -153,17 +154,6 @@ pub(crate) struct Medium {
     pub(crate) is_kept: bool,
     /// Blocks have protection information behind their data.
     pub(crate) is_protected: bool,
-}
-
-/// What is to become of the saved state after an operation.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Kept {
-    /// Nothing; the operation was none of the work that there is.
-    NotMine,
-    /// Nothing.
-    Same,
-    /// This; nothing for no bytes.
-    Now(Vec<u8>),
 }
 
 impl Work {
@@ -202,19 +192,19 @@ impl Work {
         self.occupation.store(occupation as u8, Ordering::Release);
     }
 
-    /// Takes work on, in place of what failed before; nothing is done before [`Self::launch`]. Answers what is to be
-    /// saved, or that other work is going on.
-    pub(crate) fn arm(&self, purpose: Purpose, method: Method) -> Option<Vec<u8>> {
+    /// Takes work on, in place of what failed before; nothing is done before [`Self::launch`]. `keep` is told what is to be
+    /// saved. False: other work is going on.
+    pub(crate) fn arm(&self, purpose: Purpose, method: Method, keep: impl FnOnce(Vec<u8>)) -> bool {
         let mut running = self.lock();
         if self.is_going_on() {
-            return None;
+            return false;
         }
         let job = Job { purpose, method, pass: 0, position: 0, has_failed: false };
-        let bytes = saved::bytes(&job);
+        keep(saved::bytes(&job));
         self.occupy(Occupation::of(&job));
         let before = running.take().map(|failed| failed.job);
         *running = Some(Running::new(job, before, Stage::Armed));
-        Some(bytes)
+        true
     }
 
     /// What was armed is begun.
@@ -295,28 +285,38 @@ impl Work {
         Some(io)
     }
 
-    /// The operation that [`Self::next`] told has ended.
-    pub(crate) fn done(&self, medium: Medium, result: Result<(), IoError>) -> Kept {
+    /// The operation that [`Self::next`] told has ended. `keep` is told what is to be saved, if that changes. False: it was none of
+    /// the work that there is.
+    pub(crate) fn done(
+        &self,
+        medium: Medium,
+        result: Result<(), IoError>,
+        keep: impl FnOnce(Vec<u8>),
+    ) -> bool {
         let mut slot = self.lock();
         // Other work may have begun since.
-        let Some(running) = slot.as_mut().filter(|running| running.is_asked) else { return Kept::NotMine };
+        let Some(running) = slot.as_mut().filter(|running| running.is_asked) else { return false };
         running.is_asked = false;
         if result.is_err() && running.stage != Stage::Save {
             running.job.has_failed = true;
             running.stage = if medium.is_kept { Stage::Save } else { Stage::Piece { blocks: 0 } };
+            // Under the lock, here and below: a command that mends the failure, or ends it, saves something else.
+            keep(running.job.section());
             self.occupy(Occupation::of(&running.job));
-            return Kept::Now(running.job.section());
+            return true;
         }
         if result.is_err() && running.job.is_over() {
             // What is saved would do it all again after a restart, to what is written meanwhile: once more.
-            return Kept::Same;
+            return true;
         }
-        let kept = running.advance(medium);
+        if let Some(section) = running.advance(medium) {
+            keep(section);
+        }
         if running.job.is_over() && matches!(running.stage, Stage::Piece { .. }) {
             *slot = None;
             self.occupy(Occupation::None);
         }
-        kept
+        true
     }
 
     /// Why a command cannot have the medium, and how far the work has come.
@@ -373,17 +373,17 @@ impl Running {
         }
     }
 
-    /// Goes from an operation that went well to the next stage.
-    fn advance(&mut self, medium: Medium) -> Kept {
+    /// Goes from an operation that went well to the next stage. Answers what is to be saved, if that changes.
+    fn advance(&mut self, medium: Medium) -> Option<Vec<u8>> {
         match self.stage {
-            Stage::Armed => Kept::Same,
+            Stage::Armed => None,
             Stage::Piece { blocks } => {
                 self.job.position += blocks;
                 self.unsaved_bytes += blocks * u64::from(medium.block_length_bytes);
                 if self.job.position >= medium.blocks || self.unsaved_bytes >= CHECKPOINT_BYTES {
                     self.stage = Stage::Flush;
                 }
-                Kept::Same
+                None
             }
             Stage::Flush => {
                 if self.job.position >= medium.blocks {
@@ -392,12 +392,12 @@ impl Running {
                 }
                 self.unsaved_bytes = 0;
                 self.stage = if medium.is_kept { Stage::Save } else { Stage::Piece { blocks: 0 } };
-                Kept::Now(self.job.section())
+                Some(self.job.section())
             }
             // How far work has come only costs time after a crash where it could not be saved.
             Stage::Save => {
                 self.stage = Stage::Piece { blocks: 0 };
-                Kept::Same
+                None
             }
         }
     }

@@ -98,15 +98,15 @@ impl Begin {
     /// Takes the work on.
     pub(super) fn with(self, context: &Context<'_>, method: Method) -> Progress {
         let unit = context.unit();
-        let Some(section) = unit.work().arm(self.purpose, method) else {
+        let saved = unit.saved();
+        let taken = saved.taken();
+        if !unit.work().arm(self.purpose, method, |section| saved.set_section(Section::Work, section)) {
             // Another command was faster.
             return Err(unit.work().sense(unit.medium()).unwrap_or(SenseData::internal()));
-        };
-        if !unit.saved().is_kept() {
+        }
+        if !saved.is_kept() {
             return Ok(self.launch(unit));
         }
-        let taken = unit.saved().taken();
-        unit.saved().set_section(Section::Work, section);
         Ok((State::Begin(Begin { waiting: Waiting::Saved(taken), ..self }), Step::Io(Io::SaveState)))
     }
 

@@ -11,6 +11,18 @@ fn overwrite(passes: u8, invert: bool) -> Method {
 
 const SANITIZE: Purpose = Purpose::Sanitize { unrestricted_exit: false };
 
+/// Takes work on, and tells what is to be saved.
+fn arm(work: &Work, purpose: Purpose, method: Method) -> Option<Vec<u8>> {
+    let mut kept = None;
+    work.arm(purpose, method, |section| kept = Some(section)).then_some(kept).flatten()
+}
+
+/// Ends an operation: whether it was the work's, and what is to be saved from now on.
+fn done(work: &Work, medium: Medium, result: Result<(), IoError>) -> (bool, Option<Vec<u8>>) {
+    let mut kept = None;
+    (work.done(medium, result, |section| kept = Some(section)), kept)
+}
+
 /// Does all work, and tells what was written to each block and what was saved last.
 fn finish(work: &Work) -> (Vec<Vec<u8>>, Vec<Io>) {
     let (mut disk, mut others) = (vec![Vec::new(); MEDIUM.blocks as usize], Vec::new());
@@ -23,7 +35,7 @@ fn finish(work: &Work) -> (Vec<Vec<u8>>, Vec<Io>) {
             }
             other => others.push(other),
         }
-        work.done(MEDIUM, Ok(()));
+        done(work, MEDIUM, Ok(()));
     }
     (disk, others)
 }
@@ -33,9 +45,9 @@ fn every_block_gets_the_pattern_from_its_start() {
     for (invert, first) in [(false, 0xa5), (true, 0x5a)] {
         let work = Work::restore(None, true).unwrap().0;
         assert!(work.next(MEDIUM).is_none());
-        assert!(work.arm(SANITIZE, overwrite(2, invert)).is_some());
+        assert!(arm(&work, SANITIZE, overwrite(2, invert)).is_some());
         assert!(work.next(MEDIUM).is_none(), "not before it is sure to outlive a crash");
-        assert!(work.arm(SANITIZE, Method::Erase).is_none(), "one at a time");
+        assert!(arm(&work, SANITIZE, Method::Erase).is_none(), "one at a time");
         work.launch();
         let (disk, others) = finish(&work);
         assert!(disk.iter().all(|block| block[..2] == [first, first ^ 0xa5] && block.len() == 512));
@@ -47,7 +59,7 @@ fn every_block_gets_the_pattern_from_its_start() {
 #[test]
 fn progress_grows_and_never_says_all() {
     let work = Work::restore(None, true).unwrap().0;
-    work.arm(SANITIZE, overwrite(3, true));
+    arm(&work, SANITIZE, overwrite(3, true));
     work.launch();
     let mut last = 0;
     while work.next(MEDIUM).is_some() {
@@ -55,7 +67,7 @@ fn progress_grows_and_never_says_all() {
         assert_eq!((sense.key, sense.code), (SenseKey::NotReady, AdditionalSense::SANITIZE_IN_PROGRESS));
         assert!(sense.progress.unwrap() >= last);
         last = sense.progress.unwrap();
-        work.done(MEDIUM, Ok(()));
+        done(&work, MEDIUM, Ok(()));
     }
     assert!(last > 60000);
     assert_eq!(work.sense(MEDIUM), None);
@@ -65,13 +77,13 @@ fn progress_grows_and_never_says_all() {
 fn it_goes_on_after_a_restart_at_any_moment() {
     for stop_after in 0..12 {
         let work = Work::restore(None, true).unwrap().0;
-        let mut saved = work.arm(SANITIZE, overwrite(2, true)).unwrap();
+        let mut saved = arm(&work, SANITIZE, overwrite(2, true)).unwrap();
         work.launch();
         for _ in 0..stop_after {
             if work.next(MEDIUM).is_none() {
                 break;
             }
-            if let Kept::Now(bytes) = work.done(MEDIUM, Ok(())) {
+            if let (_, Some(bytes)) = done(&work, MEDIUM, Ok(())) {
                 saved = bytes;
             }
         }
@@ -89,13 +101,13 @@ fn a_failure_stays_until_it_is_taken_away() {
         [(false, Occupation::SanitizeFailed), (true, Occupation::SanitizeFailedUnrestricted)]
     {
         let work = Work::restore(None, true).unwrap().0;
-        work.arm(Purpose::Sanitize { unrestricted_exit }, Method::Erase);
+        arm(&work, Purpose::Sanitize { unrestricted_exit }, Method::Erase);
         work.launch();
         assert!(work.next(MEDIUM).is_some());
-        let Kept::Now(saved) = work.done(MEDIUM, Err(IoError::Hardware)) else { panic!("it is kept") };
+        let saved = done(&work, MEDIUM, Err(IoError::Hardware)).1.expect("it is kept");
         assert_eq!(work.occupation(), occupation);
         assert_eq!(work.next(MEDIUM), Some(Io::SaveState));
-        assert_eq!(work.done(MEDIUM, Ok(())), Kept::Same);
+        assert_eq!(done(&work, MEDIUM, Ok(())), (true, None));
         assert_eq!(work.next(MEDIUM), None);
         let after = Work::restore(Some(&saved), true).unwrap().0;
         assert_eq!((after.occupation(), after.next(MEDIUM)), (occupation, None));
@@ -112,14 +124,14 @@ fn a_failure_stays_until_it_is_taken_away() {
 #[test]
 fn what_ends_late_is_not_taken_for_other_work() {
     let work = Work::restore(None, true).unwrap().0;
-    work.arm(SANITIZE, Method::Erase);
+    arm(&work, SANITIZE, Method::Erase);
     work.launch();
     assert!(work.next(MEDIUM).is_some());
-    work.done(MEDIUM, Err(IoError::Hardware));
+    done(&work, MEDIUM, Err(IoError::Hardware));
     assert_eq!(work.next(MEDIUM), Some(Io::SaveState));
-    assert!(work.arm(SANITIZE, Method::Erase).is_some());
+    assert!(arm(&work, SANITIZE, Method::Erase).is_some());
     work.launch();
-    assert_eq!(work.done(MEDIUM, Err(IoError::Hardware)), Kept::NotMine);
+    assert_eq!(done(&work, MEDIUM, Err(IoError::Hardware)), (false, None));
     assert_eq!(work.occupation(), Occupation::Sanitizing);
     finish(&work);
     assert_eq!(work.occupation(), Occupation::None);
@@ -136,16 +148,16 @@ fn a_try_that_does_not_begin_frees_nothing() {
         });
         section
     };
-    work.arm(SANITIZE, Method::Erase);
+    arm(&work, SANITIZE, Method::Erase);
     work.launch();
     assert_eq!(withdrawn(), None, "it has begun");
     assert!(work.next(MEDIUM).is_some());
-    let Kept::Now(failed) = work.done(MEDIUM, Err(IoError::Hardware)) else { panic!("it is kept") };
-    assert!(work.arm(SANITIZE, Method::Erase).is_some());
+    let failed = done(&work, MEDIUM, Err(IoError::Hardware)).1.expect("it is kept");
+    assert!(arm(&work, SANITIZE, Method::Erase).is_some());
     assert_eq!(withdrawn(), Some(failed));
     assert_eq!(work.occupation(), Occupation::SanitizeFailed);
     work.forget_failure();
-    work.arm(SANITIZE, Method::Erase);
+    arm(&work, SANITIZE, Method::Erase);
     assert_eq!(withdrawn(), Some(Vec::new()));
     assert_eq!(work.occupation(), Occupation::Sanitizing, "until that is saved");
     finish(&work);
@@ -155,14 +167,42 @@ fn a_try_that_does_not_begin_frees_nothing() {
 #[test]
 fn a_medium_that_changes_its_size_is_treated_to_its_end() {
     let work = Work::restore(None, true).unwrap().0;
-    work.arm(Purpose::Format, overwrite(1, false));
+    arm(&work, Purpose::Format, overwrite(1, false));
     work.launch();
     assert!(work.next(MEDIUM).is_some());
-    work.done(MEDIUM, Ok(()));
+    done(&work, MEDIUM, Ok(()));
     let cut = Medium { blocks: 100, ..MEDIUM };
     assert_eq!(work.next(cut), Some(Io::Flush));
-    work.done(cut, Ok(()));
+    done(&work, cut, Ok(()));
     assert_eq!(work.next(cut), Some(Io::SaveState));
-    work.done(cut, Ok(()));
+    done(&work, cut, Ok(()));
     assert_eq!(work.occupation(), Occupation::None);
+}
+
+/// What is decided and what is to be saved of it go together: another thread cannot come between.
+#[test]
+fn what_is_to_be_saved_is_told_before_anybody_else_decides() {
+    let work = Work::restore(None, true).unwrap().0;
+    let mut told = 0;
+    let mut keep = |_: Vec<u8>| {
+        assert!(work.running.try_lock().is_err());
+        told += 1;
+    };
+    assert!(work.arm(SANITIZE, Method::Erase, &mut keep));
+    work.launch();
+    while work.next(MEDIUM).is_some() {
+        assert!(work.done(MEDIUM, Ok(()), &mut keep));
+    }
+    assert!(work.arm(SANITIZE, Method::Erase, &mut keep));
+    work.launch();
+    assert!(work.next(MEDIUM).is_some());
+    assert!(work.done(MEDIUM, Err(IoError::Hardware), &mut keep));
+    work.put_failure_back(&mut keep);
+    work.leave_failure_out(&mut keep);
+    assert!(work.arm(SANITIZE, Method::Erase, &mut keep));
+    assert!(!work.withdraw(|section| {
+        keep(section);
+        true
+    }));
+    assert_eq!(told, 8);
 }
