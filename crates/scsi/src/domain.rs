@@ -86,6 +86,12 @@ impl Domain {
         &self.kept
     }
 
+    /// Forgets tokens that have not been used for too long, so that writes to what they stood for need not be looked at any more. The
+    /// driver calls it now and then.
+    pub fn forget_expired_tokens(&self) {
+        self.tokens.forget_expired(self.environment.uptime());
+    }
+
     fn members(&self) -> MutexGuard<'_, Members> {
         self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }

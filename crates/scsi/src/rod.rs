@@ -6,6 +6,7 @@
 //! yields other data than it was made for, and costs nothing to make. docs/decisions/0020 has the reasons.
 
 use std::ops::Range;
+use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -96,6 +97,12 @@ impl Rod {
     }
 }
 
+impl Drop for Rod {
+    fn drop(&mut self) {
+        self.unit.watch().remove(self);
+    }
+}
+
 /// Why operations on a unit are looked at.
 const TOKENS: u8 = 1;
 const MARKS: u8 = 2;
@@ -116,7 +123,6 @@ impl Watch {
     /// Has `rod` revoked by the next change of one of its blocks.
     pub(crate) fn add(&self, rod: &Arc<Rod>) {
         let mut rods = self.lock();
-        rods.retain(|other| other.strong_count() > 0);
         rods.push(Arc::downgrade(rod));
         self.reasons.fetch_or(TOKENS, Ordering::SeqCst);
     }
@@ -125,6 +131,13 @@ impl Watch {
     #[inline]
     pub(crate) fn is_armed(&self) -> bool {
         self.reasons.load(Ordering::SeqCst) != 0
+    }
+
+    /// The same for reads or for writes alone: a read revokes nothing.
+    #[inline]
+    pub(crate) fn is_armed_for(&self, writes: bool) -> bool {
+        let mask = if writes { TOKENS | MARKS } else { MARKS };
+        self.reasons.load(Ordering::SeqCst) & mask != 0
     }
 
     /// Whether blocks of the unit are marked.
@@ -153,14 +166,32 @@ impl Watch {
     }
 
     fn revoke(&self, changed: &Range<u64>) {
+        // Dropped behind the lock: the last one of a rod takes it.
+        let mut alive = Vec::new();
         let mut rods = self.lock();
-        rods.retain(|rod| match rod.upgrade() {
-            Some(rod) if rod.overlaps(changed) => {
+        rods.retain(|rod| {
+            let Some(rod) = rod.upgrade() else { return false };
+            let is_changed = rod.overlaps(changed);
+            if is_changed {
                 rod.is_revoked.store(true, Ordering::SeqCst);
-                false
             }
-            other => other.is_some(),
+            alive.push(rod);
+            !is_changed
         });
+        self.disarm_without(&rods);
+    }
+
+    /// Nobody uses the rod any more: its token has expired, or was deleted.
+    fn remove(&self, rod: &Rod) {
+        let mut rods = self.lock();
+        if let Some(at) = rods.iter().position(|other| ptr::eq(other.as_ptr(), rod)) {
+            rods.remove(at);
+        }
+        self.disarm_without(&rods);
+    }
+
+    /// With the lock of `rods` held.
+    fn disarm_without(&self, rods: &[Weak<Rod>]) {
         if rods.is_empty() {
             self.reasons.fetch_and(!TOKENS, Ordering::SeqCst);
         }
@@ -180,6 +211,11 @@ impl Tokens {
         let mut rods = self.rods.lock().unwrap_or_else(PoisonError::into_inner);
         rods.retain(|rod| !rod.has_expired(now));
         rods
+    }
+
+    /// Forgets those that have not been used for too long.
+    pub(crate) fn forget_expired(&self, now: Duration) {
+        drop(self.lock(now));
     }
 
     /// A number that no other token of the domain has.
@@ -282,6 +318,39 @@ mod tests {
         assert!(tokens.find(&kept.token, later).is_some());
         assert!(tokens.find(&kept.token, later + Duration::from_secs(60)).is_some());
         assert!(tokens.find(&kept.token, later + Duration::from_secs(121)).is_none());
+    }
+
+    /// A copy that goes on with a token that was deleted is told of changes all the same.
+    #[test]
+    fn a_unit_is_watched_until_the_last_user_of_a_token_has_ended() {
+        let unit = Arc::new(unit_of(config()));
+        let tokens = Tokens::default();
+        let [first, second] = [1, 2].map(|number| rod(&unit, "a", number));
+        for rod in [&first, &second] {
+            assert!(tokens.add(Arc::clone(rod), NOW));
+        }
+        tokens.delete(&first, NOW);
+        drop(second);
+        tokens.forget_expired(NOW + Duration::from_secs(61));
+        assert!(unit.watch().is_armed_for(true) && !unit.watch().is_armed_for(false));
+        unit.watch().about_to_change(0..1);
+        assert!(!first.is_revoked());
+        drop(first);
+        assert!(!unit.watch().is_armed());
+    }
+
+    /// The last of a rod may go while a change looks at it.
+    #[test]
+    fn tokens_that_go_during_a_change_leave_the_unit_free() {
+        let unit = Arc::new(unit_of(config()));
+        std::thread::scope(|scope| {
+            scope.spawn(|| (0..2000).for_each(|_| unit.watch().about_to_change(0..1)));
+            for number in 0..2000 {
+                let rod = rod(&unit, "a", number);
+                unit.watch().add(&rod);
+            }
+        });
+        assert!(!unit.watch().is_armed());
     }
 
     #[test]

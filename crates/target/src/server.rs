@@ -59,6 +59,8 @@ pub(crate) struct Shared {
     pub(crate) retained: RetainedSessions,
     pub(crate) kept_reads: KeptReads,
     pub(crate) reactors: Vec<Arc<Mailbox<Message>>>,
+    /// That of all devices.
+    pub(crate) domain: Arc<Domain>,
     pub(crate) pool: BufferPool,
     pub(crate) saver: Saver,
     /// Where reads and writes are recorded, if they are.
@@ -147,6 +149,7 @@ impl Server {
             retained: RetainedSessions::new(config.limits.retained_sessions_max),
             kept_reads: KeptReads::new(config.limits.buffer_memory_bytes),
             reactors: reactors.clone(),
+            domain,
             pool: if large_pages {
                 BufferPool::in_large_pages(pool_bytes)
             } else {

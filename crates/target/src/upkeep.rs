@@ -155,6 +155,7 @@ impl Keeper {
             if Instant::now() >= self.next_look {
                 self.next_look = Instant::now() + LOOK_INTERVAL;
                 self.wards.iter_mut().for_each(Ward::look);
+                self.shared.domain.forget_expired_tokens();
             }
             self.collect();
             if !self.ends {

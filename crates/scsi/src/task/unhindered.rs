@@ -32,8 +32,8 @@ pub enum Ended {
 
 impl<'a> Unhindered<'a> {
     /// Begins the READ or WRITE `cdb` on the `way` to its unit if it is SIMPLE and nothing keeps it from its medium: no unit attention, no
-    /// reservation, no other command, nothing about its unit or its CDB, no protection information, no mark or token on what
-    /// it changes. `None`: it is another command, or is to be begun as a [`Task`], which tells what the matter is; nothing has changed.
+    /// reservation, no other command, nothing about its unit or its CDB, no protection information, no mark, no token that a WRITE could
+    /// revoke. `None`: it is another command, or is to be begun as a [`Task`], which tells what the matter is; nothing has changed.
     pub fn begin(way: Way<'a>, cdb: &'a Cdb, terms: &'a Terms) -> Option<Self> {
         let Way { nexus, path, .. } = way;
         let wanted = Wanted::of(cdb)?;
@@ -47,7 +47,9 @@ impl<'a> Unhindered<'a> {
         }
         let context = Context { nexus, path, announced_bytes: terms.data_out_bytes };
         match commands::unhindered(&context, cdb, &wanted) {
-            Some(transfer) if !path.unit.watch().is_armed() => Some(Self { way, cdb, terms, transfer }),
+            Some(transfer) if !path.unit.watch().is_armed_for(transfer.writes) => {
+                Some(Self { way, cdb, terms, transfer })
+            }
             _ => {
                 tasks.leave(&path.member, Attribute::Simple, false);
                 None

@@ -401,6 +401,29 @@ fn a_token_is_deleted_by_a_copy_that_has_its_data() {
     assert_eq!(world.write_list(&delete(0)).code(), TOKEN_UNKNOWN);
 }
 
+/// Reads change nothing, and writes have nothing to revoke once the token has been deleted or has expired.
+#[test]
+fn commands_are_hindered_by_tokens_that_they_could_revoke() {
+    let mut world = world();
+    let are_plain = |host: &Host| {
+        [0x28, 0x2a].map(|opcode| foreseen(&host.nexus, host.lun, &cdb10(opcode, 0, 100, 8)).is_some())
+    };
+    assert_eq!(are_plain(&world.source), [true, true]);
+    let token_of_some = token(&mut world.source, &[(0, 8)]);
+    assert_eq!(are_plain(&world.source), [true, false]);
+    assert_eq!(world.write_list(&write_list(&token_of_some, 2, 0, &[(0, 8)])).code(), GOOD, "DEL_TKN");
+    assert_eq!(are_plain(&world.source), [true, true]);
+
+    let domain = Arc::new(Domain::new(world.surroundings.clone()));
+    let mut host = Host::on(device_in(&domain, config().identity.naa, |_| {}));
+    token(&mut host, &[(0, 8)]);
+    for (now_s, writes) in [(60, false), (61, true)] {
+        world.surroundings.now_s.store(now_s, Ordering::Relaxed);
+        domain.forget_expired_tokens();
+        assert_eq!(are_plain(&host), [true, writes], "{now_s}");
+    }
+}
+
 /// Whoever logs in under many ISIDs has no more room than others, and cannot take theirs.
 #[test]
 fn the_ports_of_one_initiator_share_its_tokens() {
