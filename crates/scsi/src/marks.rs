@@ -99,13 +99,17 @@ impl Marks {
     /// a mark.
     pub(crate) fn set(&self, blocks: Range<u64>, mark: Mark, keep: impl FnOnce(Vec<u8>)) -> Result<(), Full> {
         let mut table = self.lock();
-        let new = blocks.clone().filter(|lba| !table.blocks.contains_key(lba)).count();
-        if table.blocks.len() + new > MARKS_MAX {
+        if !table.has_room(&blocks) {
             return Err(Full);
         }
         table.blocks.extend(blocks.map(|lba| (lba, Marked { mark, released: None })));
         keep(table.to_bytes());
         Ok(())
+    }
+
+    /// Whether all of `blocks` could be marked now.
+    pub(crate) fn has_room(&self, blocks: &Range<u64>) -> bool {
+        self.lock().has_room(blocks)
     }
 
     /// `blocks` are written and stable: their marks are to go. `None`: there are none. Otherwise they stand until
@@ -158,6 +162,11 @@ impl Marks {
 }
 
 impl Table {
+    fn has_room(&self, blocks: &Range<u64>) -> bool {
+        let new = blocks.clone().filter(|lba| !self.blocks.contains_key(lba)).count();
+        self.blocks.len() + new <= MARKS_MAX
+    }
+
     /// What is to be saved, in rising order of LBA; empty without marks.
     fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();

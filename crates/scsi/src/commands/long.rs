@@ -5,6 +5,8 @@
 //! what software uses them for: blocks marked as unreadable ([`crate::marks`]), which only units have that can keep the
 //! marks over a restart.
 
+use std::ops::Range;
+
 use super::{Context, Progress, State, Step, good, save};
 use crate::bytes::{Cdb, cdb16, cdb32, cdb64};
 use crate::io::{BlockLengths, Direction, Io};
@@ -38,6 +40,10 @@ impl LongBlock {
         // The exponent is at most 15.
         let blocks = (capacity - first).min(1 << exponent) as u32;
         Ok(LongBlock { lba: first, blocks, lengths: unit.block_lengths() })
+    }
+
+    fn lbas(self) -> Range<u64> {
+        self.lba..self.lba + u64::from(self.blocks)
     }
 
     fn offset_bytes(self) -> u64 {
@@ -155,6 +161,10 @@ impl WriteLong {
                     let code = AdditionalSense::INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT;
                     return Err(SenseData::illegal(code));
                 }
+                // Not when it is written: it would be good then, and the command is refused. It is alone, so the room stays.
+                if self.mark.is_some() && !unit.marks().has_room(&self.block.lbas()) {
+                    return Err(no_room());
+                }
                 let io = Io::WriteDataOut {
                     offset_bytes: self.block.offset_bytes(),
                     start: 0,
@@ -173,10 +183,12 @@ impl WriteLong {
     /// The mark outlives a restart before the command is answered.
     fn mark(self, unit: &LogicalUnit) -> Progress {
         let Some(mark) = self.mark else { return good() };
-        let blocks = self.block.lba..self.block.lba + u64::from(self.block.blocks);
-        if unit.set_marks(blocks, mark).is_err() {
-            return Err(SenseData::illegal(AdditionalSense::INSUFFICIENT_RESOURCES));
-        }
+        unit.set_marks(self.block.lbas(), mark).map_err(|_| no_room())?;
         save(unit)
     }
+}
+
+/// As many blocks are marked as can be.
+fn no_room() -> SenseData {
+    SenseData::illegal(AdditionalSense::INSUFFICIENT_RESOURCES)
 }

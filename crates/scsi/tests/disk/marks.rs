@@ -255,6 +255,29 @@ fn there_is_room_for_so_many_marks() {
     host.good(&write_long(WR_UNCOR, 2000, 0), &[]);
 }
 
+/// A block that is to be marked is not written where it cannot be: it would be read as good.
+#[test]
+fn what_cannot_be_marked_is_not_written() {
+    let mut host = host();
+    for lba in 1000..2024 {
+        host.good(&write_long(WR_UNCOR, lba, 0), &[]);
+    }
+    host.log();
+    let data = [9; BLOCK];
+    for cdb in [write_long(COR_DIS, 5, 512), write_long(COR_DIS | PBLOCK, 5, 4096)] {
+        let data = if cdb[1] & PBLOCK == 0 { &data[..] } else { &[9; 8 * BLOCK] };
+        assert_eq!(host.run(&cdb, data).code(), (5, 0x55, 3));
+        assert_eq!((host.log(), read_all(&mut host)), (vec![], (GOOD, 0)));
+        assert!(host.disk.bytes[..64 * BLOCK].iter().all(|&byte| byte == 7));
+        host.log();
+    }
+    host.good(&write_long(0, 5, 512), &data);
+    host.good(&write_long(COR_DIS, 1000, 512), &data);
+    host.good(&cdb10(0x2a, 0, 1001, 1), &data);
+    host.good(&write_long(COR_DIS, 6, 512), &data);
+    assert_eq!(read_all(&mut host), (MARKED_BAD, 6));
+}
+
 /// SBC-4, GET LBA STATUS: ADDITIONAL STATUS 01h, the blocks may contain unrecovered errors.
 #[test]
 fn get_lba_status_tells_marked_blocks() {
