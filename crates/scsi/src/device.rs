@@ -48,7 +48,8 @@ impl Device {
     /// The longest target name, in bytes (RFC 7143 4.2.7.1).
     const NAME_LENGTH_MAX: usize = 223;
 
-    /// A device whose units are active and optimized through all ports (see [`LogicalUnit::begin_access`]), named `target_name`,
+    /// A device whose units are active and optimized through all ports (see [`LogicalUnit::begin_access`] and
+    /// [`LogicalUnit::settle_access`]), named `target_name`,
     /// with one port for each of `portal_group_tags`; the tag is the port's relative identifier.
     ///
     /// # Errors

@@ -141,6 +141,7 @@ impl ServedTarget {
                 port.ok_or_else(|| StartError::PortGroup { target: config.name.clone(), tag: group.tag })?;
             served.iter().for_each(|opened| opened.unit.begin_access(port, group.state, group.preferred));
         }
+        served.iter().for_each(|opened| opened.unit.settle_access());
         let report = TargetReport {
             name: config.name.clone(),
             alias: config.alias.clone(),

@@ -76,6 +76,12 @@ fn a_state_is_configured_and_outlives_a_restart() {
     drop(target);
     let target = serve(AccessState::ActiveNonOptimized);
     assert_eq!(groups(&mut target.session(1))[4], 0x81, "the operator has changed his mind");
+    drop(target);
+    let target = serve(AccessState::Standby);
+    let mut raw = login(&target);
+    assert_eq!(raw.test_unit_ready(0).expect("an answer").codes(), (6, 0x29, 0));
+    // What was set before that is over for good.
+    expect_standby(&mut raw, 0);
 }
 
 /// Two portal groups of one target are two ports to the same units: what is registered through both is told apart, and

@@ -86,9 +86,19 @@ impl LogicalUnit {
     }
 
     /// Says, before anybody is attached, in which state the group of `port` begins, and whether it is the preferred one. A
-    /// state that was set before a restart comes back as long as `initial` is what it was then.
+    /// state that was set before a restart comes back as long as `initial` is what it was then. [`Self::settle_access`] ends this.
     pub fn begin_access(&self, port: TargetPort, initial: AccessState, preferred: bool) {
         self.access().begin(port, initial, preferred);
+    }
+
+    /// Every group has begun. A state that was set before the restart, and has not come back, is forgotten: it does not come back later
+    /// either.
+    pub fn settle_access(&self) {
+        let section = self.access().to_bytes();
+        if self.saved.section(Section::AccessStates).unwrap_or_default() != section {
+            self.saved.set_section(Section::AccessStates, section);
+            self.saved.owe();
+        }
     }
 
     /// Changes the states of target port groups for a reason of the device's own (SPC-4, implicit transition), and tells

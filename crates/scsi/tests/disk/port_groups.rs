@@ -165,6 +165,31 @@ fn states_outlive_a_restart_and_a_session() {
     assert_eq!(volatile.all[1].code(&[0]), (2, 0x04, 0x0c));
 }
 
+/// What the operator has wanted meanwhile ends what was set before, although he wants the first state again.
+#[test]
+fn a_state_that_did_not_come_back_once_does_not_come_back() {
+    let mut hosts = hosts();
+    assert_eq!(set(&mut hosts, 0, &[(3, 2)]).status, Status::Good);
+    let restarted = |saved: Saved<'_>, initial| {
+        let hosts = Hosts::new(saved);
+        hosts.unit().begin_access(port(2), initial, false);
+        hosts.unit().settle_access();
+        hosts
+    };
+    let mut state = hosts.unit().state();
+    for (initial, then, is_new) in [
+        (AccessState::ActiveOptimized, AccessState::Unavailable, false),
+        (AccessState::Standby, AccessState::Standby, true),
+        (AccessState::ActiveOptimized, AccessState::ActiveOptimized, false),
+    ] {
+        let hosts = restarted(state.saved(), initial);
+        let unit = hosts.unit();
+        assert_eq!(unit.access_state(port(2)), then);
+        assert_eq!(unit.next_work(), is_new.then_some(Io::SaveState), "{initial:?}");
+        state = unit.state();
+    }
+}
+
 /// What an initiator has set becomes what the operator wants: that is kept, and nobody is told of a change.
 #[test]
 fn who_begins_anew_in_the_state_that_was_set_tells_nobody() {
