@@ -136,7 +136,7 @@ struct SessionPort {
     /// What each command under way is to its caller.
     tags: HashMap<CommandId, (u64, Moves)>,
     done: Vec<Completion>,
-    /// How often the session was lost since a command ended.
+    /// How often the session was lost since a command was answered.
     losses: u32,
     /// The unit that must not become another one.
     guarded: Option<(lunette_initiator::Lun, UnitIdentity)>,
@@ -190,8 +190,10 @@ impl Port for SessionPort {
             }
             self.poll(None)?;
         }
-        self.losses = 0;
         let completion = self.done.remove(0);
+        if completion.result.is_ok() {
+            self.losses = 0;
+        }
         let Some((tag, moves)) = self.tags.remove(&completion.id) else {
             // A question of the port's own that nobody waits for any more.
             return self.finish();
@@ -340,7 +342,8 @@ impl SessionPort {
         let mut done = std::mem::take(&mut self.done);
         let before = done.len();
         let polled = self.engine()?.poll(timeout, &mut done);
-        if done.len() > before {
+        // One that has no answer may have ended by the loss itself.
+        if done[before..].iter().any(|ended| ended.result.is_ok()) {
             self.losses = 0;
         }
         (self.done, self.polled_at) = (done, Instant::now());

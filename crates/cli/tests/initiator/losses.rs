@@ -186,6 +186,46 @@ fn a_copy_to_a_disk_without_a_cache_goes_on_where_it_was() {
     good(&["verify", &target.straight(), "--pattern", "hex:5a"]);
 }
 
+/// A relay that loses each connection that carries a SYNCHRONIZE CACHE, and the command with it.
+fn without_flushes(served: &Served) -> String {
+    const SCSI_COMMAND: u8 = 0x01;
+    const SYNCHRONIZE_CACHE_10: u8 = 0x35;
+    let is_flush =
+        |header: &[u8]| header[0] & 0x3f == SCSI_COMMAND && header.get(32) == Some(&SYNCHRONIZE_CACHE_10);
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let portal = listener.local_addr().expect("an address").to_string();
+    let target = served.portal().to_owned();
+    std::thread::spawn(move || {
+        for mut near in listener.incoming().map_while(Result::ok) {
+            let Ok(mut far) = TcpStream::connect(&target) else { return };
+            let [from, to] = [far.try_clone(), near.try_clone()].map(|end| end.expect("a descriptor"));
+            let answers = std::thread::spawn(move || carry(from, to, &mut None, |_| {}));
+            let mut bytes = vec![0; 65536];
+            while let Ok(read @ 1..) = near.read(&mut bytes) {
+                // What goes to the target behind the login here has no data.
+                if bytes[..read].chunks(48).any(is_flush) || far.write_all(&bytes[..read]).is_err() {
+                    break;
+                }
+            }
+            for end in [&near, &far] {
+                let _ = end.shutdown(Shutdown::Both);
+            }
+            let _ = answers.join();
+        }
+    });
+    format!("iscsi://{portal}/{TARGET}/0")
+}
+
+/// What comes after each login is answered, but for the flush, and nothing can be lost with it.
+#[test]
+fn a_session_that_is_lost_at_each_flush_is_given_up() {
+    let served = Served::start(&["mem:1M"], &[]);
+    let said = run(&["write", &without_flushes(&served), "--input", "/dev/null"]);
+    assert_eq!(said.status, Some(3), "{said:?}");
+    assert!(said.err.contains("the session is lost each time before a command is answered"), "{said:?}");
+    assert_eq!(said.err.matches("logged in again").count(), 8, "{said:?}");
+}
+
 /// What was sent last to a target: a relay of one connection.
 fn last_opcode(served: &Served, run: impl FnOnce(&str)) -> u8 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");

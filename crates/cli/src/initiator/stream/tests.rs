@@ -31,8 +31,8 @@ struct Narrow {
     under_way: VecDeque<(u64, Vec<u8>)>,
     /// Without sense data: there is no room.
     refused: VecDeque<(Option<AdditionalSense>, u64, Vec<u8>)>,
-    /// The next flush ends as one does whose unit was reset.
-    was_reset: bool,
+    /// So many flushes end as one does whose unit was reset.
+    resets: u32,
     /// The session is lost, and had again with a target that tells nothing, when so many commands have ended.
     lost_after: Vec<usize>,
     /// The command with this tag is lost, and the session goes on.
@@ -81,11 +81,12 @@ impl Port for Narrow {
 
     fn finish(&mut self) -> Result<Done, Failure> {
         let mut seen = self.seen.lock().unwrap();
-        if self.was_reset && !seen.flushed_after.is_empty() {
-            self.was_reset = false;
-            // A flush has no data; the writes of these tests have.
-            let flush = self.under_way.iter().position(|(_, data)| data.is_empty());
-            let (tag, _) = flush.and_then(|at| self.under_way.remove(at)).expect("a flush");
+        // A flush has no data; the writes of these tests have.
+        if self.resets > 0
+            && let Some(at) = self.under_way.iter().position(|(_, data)| data.is_empty())
+        {
+            self.resets -= 1;
+            let (tag, _) = self.under_way.remove(at).expect("a flush");
             return Err(Failure::command(&CommandError::ResetSinceFlush).of_tag(tag));
         }
         if let Some((code, tag, data)) = self.refused.pop_front() {
@@ -275,7 +276,7 @@ fn without_a_cache_a_flush_need_not_be_known() {
 
 #[test]
 fn after_a_flush_that_failed_for_a_reset_the_stream_goes_on() {
-    let (mut disk, seen) = disk_of(Narrow { room: 64, was_reset: true, ..Narrow::default() });
+    let (mut disk, seen) = disk_of(Narrow { room: 64, resets: 1, ..Narrow::default() });
     let mut stream = WriteStream::new(&disk, 512, Flow::new(Depth::Commands(8)), Caching::default());
     write_blocks(&mut disk, &mut stream, 2);
     stream.begin_flush(&mut disk).unwrap();
@@ -350,11 +351,20 @@ fn without_a_cache_a_lost_session_costs_nothing() {
 
 #[test]
 fn without_a_cache_a_reset_costs_nothing() {
-    let (mut disk, seen) = uncached(disk_of(Narrow { room: 64, was_reset: true, ..Narrow::default() }));
+    let (mut disk, seen) = uncached(disk_of(Narrow { room: 64, resets: 1, ..Narrow::default() }));
     let mut stream = WriteStream::new(&disk, 512, Flow::new(Depth::Commands(8)), Caching::default());
     write_blocks(&mut disk, &mut stream, 4);
     stream.flush(&mut disk).unwrap();
     assert_eq!(seen.lock().unwrap().flushed_after, [4, 4], "once more");
+}
+
+/// Each flush ends so, and nothing is lost by it.
+#[test]
+fn a_flush_that_costs_nothing_is_not_sent_again_for_ever() {
+    let (mut disk, seen) = disk_of(Narrow { room: 64, resets: u32::MAX, ..Narrow::default() });
+    let mut stream = WriteStream::new(&disk, 512, Flow::new(Depth::Commands(8)), Caching::default());
+    assert!(stream.flush(&mut disk).unwrap_err().is_unflushed());
+    assert_eq!(seen.lock().unwrap().flushed_after, [0; 33]);
 }
 
 #[test]

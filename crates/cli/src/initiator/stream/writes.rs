@@ -9,6 +9,10 @@ use super::flush_command;
 use super::pipeline::{Pipeline, does_not_fit};
 use crate::failure::Failure;
 
+/// How often a flush is sent again where nothing can be lost by that: what ends it may end each of them. A session that is lost at each
+/// ends two, and is given up before.
+const RESENT_MAX: u32 = 32;
+
 /// A flush behind which writes go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Barrier {
@@ -64,6 +68,8 @@ impl Unflushed {
 pub(crate) struct WriteStream {
     pipeline: Pipeline,
     barrier: Barrier,
+    /// How often the flush was sent again.
+    resent: u32,
     unflushed: Unflushed,
     /// Each write is stable when it is answered, although the unit may have a cache (FUA).
     is_through: bool,
@@ -80,6 +86,7 @@ impl WriteStream {
         WriteStream {
             pipeline: Pipeline::new(flow),
             barrier: Barrier::Open,
+            resent: 0,
             unflushed: Unflushed::default(),
             is_through: caching.force_unit_access && has_fua,
             cacheless_session: (!disk.facts.has_write_cache()).then_some(disk.session),
@@ -194,7 +201,9 @@ impl WriteStream {
                 if let (true, Barrier::UnderWay { tag }) = (failure.is_unflushed(), self.barrier) {
                     self.pipeline.forget(tag);
                     // Nothing of what it was to cover can have been lost, and the session goes on.
-                    if self.unflushed.covered.is_none() && failure.tag().is_some() {
+                    let costs_nothing = self.unflushed.covered.is_none() && failure.tag().is_some();
+                    if costs_nothing && self.resent < RESENT_MAX {
+                        self.resent += 1;
                         self.barrier = Barrier::Waits { below: tag };
                         return self.push_barrier(disk);
                     }
@@ -246,6 +255,7 @@ impl WriteStream {
     /// As [`WriteStream::write`].
     pub(crate) fn begin_flush(&mut self, disk: &mut Disk) -> Result<(), Failure> {
         self.barrier = Barrier::Waits { below: self.pipeline.next_tag() };
+        self.resent = 0;
         self.unflushed.begin();
         self.push_barrier(disk)
     }
