@@ -125,6 +125,10 @@ impl Endpoint for DiskEnd {
         None
     }
 
+    fn check_unchanged(&self) -> Result<(), Failure> {
+        Ok(())
+    }
+
     fn size_bytes(&self) -> u64 {
         self.whole.length_bytes()
     }

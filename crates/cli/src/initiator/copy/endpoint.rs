@@ -43,6 +43,11 @@ pub(super) trait Endpoint: Send {
     fn unit(&self) -> Option<UnitIdentity>;
     /// When its content was changed last, where a file system tells that.
     fn changed_at(&self) -> Option<String>;
+    /// Looks whether its content is still that of when it was opened, where a file system tells that.
+    ///
+    /// # Errors
+    /// It is not.
+    fn check_unchanged(&self) -> Result<(), Failure>;
     fn size_bytes(&self) -> u64;
     fn block_bytes(&self) -> u32;
     /// The most that is read or written at once.

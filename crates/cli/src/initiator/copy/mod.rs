@@ -88,13 +88,18 @@ pub(crate) fn run(options: &CopyOptions) -> Result<(), Failure> {
     let mut job = Job { pieces, record: record.as_mut(), bar: &bar, stable };
     job.run(&mut *source, &mut *destination, bytes)?;
     let Progress { empty_bytes, moved_bytes, .. } = job.stable;
+    // The record stays: it is what tells the next run that the source is not what it was.
+    source.check_unchanged()?;
     if options.verify {
         bar.set_message("comparing");
-        if let Err(failure) = compare(&mut *source, &mut *destination, pieces, &bar) {
+        let compared = compare(&mut *source, &mut *destination, pieces, &bar);
+        if compared.is_err() {
             // What differs is copied again by the next run.
             record.as_mut().map_or(Ok(()), |record| record.note(0))?;
-            return Err(failure);
         }
+        // It may differ for that.
+        source.check_unchanged()?;
+        compared?;
     }
     bar.finish_and_clear();
     if let Some(record) = record {
