@@ -1,6 +1,7 @@
 //! Lunette's initiator (`lunette-initiator`) against our target in this process, tgtd and istgt, and against targets that
 //! break the rules.
 
+mod caches;
 mod changing;
 mod commands;
 mod elsewhere;

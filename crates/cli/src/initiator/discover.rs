@@ -194,7 +194,7 @@ fn url(options: &Options, credentials: &Option<Credentials>, lun: UrlLun) -> Str
 /// What one unit tells. Only a session that ends is an error.
 fn unit_of(port: &mut dyn Port, number: u16, url: String) -> Result<Unit, Failure> {
     let (facts, error) = match probe(port, Lun::from_number(number), &url) {
-        Ok((facts, _)) => (facts, None),
+        Ok(facts) => (facts, None),
         Err(failure) if failure.is_of_scsi() => (UnitFacts::default(), Some(failure.to_string())),
         Err(failure) => return Err(failure),
     };

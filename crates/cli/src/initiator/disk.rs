@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use lunette_initiator::TargetUrl;
 use lunette_scsi::client::capacity::Capacity;
+use lunette_scsi::client::mode::{self, ModeForm, PageControl};
 use lunette_scsi::client::{
     Command, Malformed, Next, Probe, ProbeError, Query, Reply, Sense, Transfer, UnitFacts, UnitIdentity,
 };
@@ -45,8 +46,6 @@ pub(crate) struct Disk {
     /// The URL without secrets.
     pub(crate) name: String,
     pub(crate) facts: UnitFacts,
-    /// The session in which it has told whether it has a write cache, as [`Done::session`] has it.
-    pub(crate) session: u32,
     /// The tag of the next command that is not sent alone: none is used twice, so that no command is taken for a later one.
     pub(crate) next_tag: u64,
 }
@@ -85,16 +84,35 @@ impl Disk {
     /// # Errors
     /// As above.
     pub(crate) fn on(mut port: Box<dyn Port>, lun: Lun, name: String) -> Result<Disk, Failure> {
-        let (facts, session) = probe(&mut *port, lun, &name)?;
+        let facts = probe(&mut *port, lun, &name)?;
         port.guard(lun, UnitIdentity::of(&facts));
-        Ok(Disk { port, lun, name, facts, session, next_tag: 0 })
+        Ok(Disk { port, lun, name, facts, next_tag: 0 })
+    }
+
+    /// Whether it has said that it has no write cache, and not since that its modes were changed.
+    pub(crate) fn told_no_cache(&self) -> bool {
+        !self.facts.has_write_cache() && !self.port.has_other_modes()
     }
 
     /// Whether a disk that had no write cache when it was opened says the same now, while it has nothing else to do. If so, what it
-    /// has answered meanwhile is stable, in whichever session. False where it does not tell.
-    pub(crate) fn still_has_no_cache(&mut self) -> bool {
-        !self.facts.has_write_cache()
-            && probe(&mut *self.port, self.lun, &self.name).is_ok_and(|(facts, _)| !facts.has_write_cache())
+    /// has answered meanwhile is stable, in whichever session. False where it does not tell, or where its modes were changed meanwhile:
+    /// a restart may have taken the cache with what was in it.
+    ///
+    /// # Errors
+    /// The session, or what the target said.
+    pub(crate) fn still_has_no_cache(&mut self) -> Result<bool, Failure> {
+        if !self.told_no_cache() {
+            return Ok(false);
+        }
+        for form in [ModeForm::Six, ModeForm::Ten] {
+            match self.ask(&mode::mode_sense(form, mode::ALL, PageControl::Current)) {
+                Ok(modes) => return Ok(modes.write_cache_enabled() == Some(false) && self.told_no_cache()),
+                // It was lost, or is not known.
+                Err(failure) if failure.tag().is_some() || failure.unfit().is_some() => {}
+                Err(failure) => return Err(failure),
+            }
+        }
+        Ok(false)
     }
 
     /// The capacity of a disk that can be read.
@@ -235,10 +253,9 @@ pub(crate) fn ask<T>(port: &mut dyn Port, lun: Lun, name: &str, query: &Query<T>
     }
 }
 
-/// Asks a unit everything that has to be known, through a port that has no command under way. Tells in which session it has
-/// answered for its mode, too; where it has not, the last.
-pub(crate) fn probe(port: &mut dyn Port, lun: Lun, name: &str) -> Result<(UnitFacts, u32), Failure> {
-    let (mut probe, mut session) = (Probe::new(), 0);
+/// Asks a unit everything that has to be known, through a port that has no command under way.
+pub(crate) fn probe(port: &mut dyn Port, lun: Lun, name: &str) -> Result<UnitFacts, Failure> {
+    let mut probe = Probe::new();
     // Each question's place is its tag.
     let mut tickets = Vec::new();
     let mut ended = 0;
@@ -261,9 +278,6 @@ pub(crate) fn probe(port: &mut dyn Port, lun: Lun, name: &str) -> Result<(UnitFa
                 let ticket = ticket_of(done.tag);
                 let ticket = ticket.ok_or_else(|| Failure::internal("a command ended that was not sent"))?;
                 let reply = Reply { status: done.status, sense: &done.sense, data: &done.data };
-                if probe.facts().mode.is_none() {
-                    session = done.session;
-                }
                 probe.answered(ticket, reply);
             }
             Next::Pause => {
@@ -273,7 +287,7 @@ pub(crate) fn probe(port: &mut dyn Port, lun: Lun, name: &str) -> Result<(UnitFa
             Next::Done => break,
         }
     }
-    probe.into_facts().map(|facts| (facts, session)).map_err(|error| {
+    probe.into_facts().map_err(|error| {
         let help = match error {
             ProbeError::NoUnit => Some(UNITS_HELP.to_owned()),
             _ => None,
@@ -342,6 +356,13 @@ pub(super) fn changed(code: AdditionalSense) -> Option<&'static str> {
         AdditionalSense::MEDIUM_MAY_HAVE_CHANGED => Some("the medium may have been changed"),
         _ => None,
     }
+}
+
+/// Its modes were changed, by another initiator or by the unit itself.
+pub(super) fn is_of_modes(sense: &Sense) -> bool {
+    const PARAMETERS_CHANGED: AdditionalSense = AdditionalSense::new(0x2a, 0);
+    sense.is_unit_attention()
+        && matches!(sense.code, PARAMETERS_CHANGED | AdditionalSense::MODE_PARAMETERS_CHANGED)
 }
 
 fn refused(name: &str, command: &Command, status: Option<Status>, sense: Option<&Sense>) -> Failure {

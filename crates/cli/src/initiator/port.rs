@@ -58,6 +58,11 @@ pub(crate) trait Port: Send {
     /// Says which unit this is: if it is another one after the session was lost, its commands fail.
     fn guard(&mut self, lun: Lun, identity: UnitIdentity);
 
+    /// Whether a unit has said that its modes were changed, and so perhaps its write cache.
+    fn has_other_modes(&self) -> bool {
+        false
+    }
+
     /// The paths, once each of them has been tried; none where there is just one.
     ///
     /// # Errors

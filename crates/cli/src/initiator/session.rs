@@ -15,7 +15,7 @@ use lunette_scsi::{Lun, Status};
 use lunette_wire::LunField;
 use lunette_wire::target::Residual;
 
-use super::disk::{broken_promise, changed};
+use super::disk::{broken_promise, changed, is_of_modes};
 use super::port::{BUSY_INTERVAL, Done, IDLE_INTERVAL, Port};
 use crate::failure::{Failure, say};
 
@@ -144,6 +144,8 @@ struct SessionPort {
     exchanged: Option<Failure>,
     /// It may have by what was said beside the ends of commands, and was not asked since.
     is_doubted: bool,
+    /// It has said that its modes were changed.
+    has_other_modes: bool,
     /// Why there is no session any more.
     over: Option<String>,
     began: Instant,
@@ -215,6 +217,7 @@ impl Port for SessionPort {
             return Err(Failure::scsi(message, None));
         }
         let sense = Sense::decode(&status.sense);
+        self.has_other_modes |= sense.as_ref().is_some_and(is_of_modes);
         if sense.is_some_and(|sense| sense.is_unit_attention() && sense.may_be_of_another()) {
             self.compare()?;
         }
@@ -255,6 +258,10 @@ impl Port for SessionPort {
             engine.guard(lun, identity.clone());
             self.guarded = Some((lun, identity));
         }
+    }
+
+    fn has_other_modes(&self) -> bool {
+        self.has_other_modes
     }
 
     fn paths(&mut self) -> Result<Vec<PathInfo>, Failure> {
@@ -310,7 +317,7 @@ pub(crate) fn helped(remedy: Remedy) -> String {
 
 impl SessionPort {
     fn of(engine: AnyEngine) -> Box<dyn Port> {
-        let (tags, done, losses, guarded, exchanged, is_doubted, over) = Default::default();
+        let (tags, done, losses, guarded, exchanged, is_doubted, has_other_modes, over) = Default::default();
         let (engine, began) = (Some(engine), Instant::now());
         let (polled_at, up_since) = (began, began);
         Box::new(SessionPort {
@@ -321,6 +328,7 @@ impl SessionPort {
             guarded,
             exchanged,
             is_doubted,
+            has_other_modes,
             over,
             began,
             polled_at,
@@ -420,6 +428,7 @@ impl SessionPort {
             return Err(self.exchange(what));
         }
         self.is_doubted |= sense.may_be_of_another();
+        self.has_other_modes |= is_of_modes(sense);
         Ok(())
     }
 }

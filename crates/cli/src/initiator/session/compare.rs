@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use lunette_initiator::{Command as Sent, Completion};
 use lunette_scsi::client::{Difference, Next, Probe, Reply, UnitFacts, UnitIdentity};
 
-use super::super::disk::{changed, pause};
+use super::super::disk::{changed, is_of_modes, pause};
 use super::{SessionPort, Status};
 use crate::failure::Failure;
 
@@ -19,6 +19,7 @@ impl SessionPort {
             self.is_doubted = false;
             let facts = self.ask_all(lun)?;
             let is = UnitIdentity::of(&facts);
+            self.has_other_modes |= facts.attentions.iter().any(is_of_modes);
             let attention = facts.attentions.iter().find_map(|sense| changed(sense.code));
             // One that is being erased need not tell its capacity.
             let is_of_work =

@@ -18,6 +18,8 @@ use super::super::disk::Disk;
 use super::super::port::{Done, Port};
 use super::*;
 
+const MODE_SENSE_6: u8 = 0x1a;
+const MODE_SENSE_10: u8 = 0x5a;
 const WRITE_SAME_16: u8 = 0x93;
 
 /// A unit with room for so many commands; others end with TASK SET FULL.
@@ -37,6 +39,12 @@ struct Narrow {
     lost_after: Vec<usize>,
     /// The command with this tag is lost, and the session goes on.
     unanswered: Option<u64>,
+    /// What it says when it is asked whether it has a write cache; if nothing, it does not know the question.
+    has_cache: Option<bool>,
+    /// It has said that its modes were changed.
+    has_other_modes: bool,
+    /// Answers to that, which count nowhere.
+    told: VecDeque<(u64, Vec<u8>)>,
     seen: Arc<Mutex<Seen>>,
 }
 
@@ -61,10 +69,20 @@ impl Port for Narrow {
             let good = seen.good;
             seen.flushed_after.push(good);
         }
+        if let (MODE_SENSE_6, Some(has_cache)) = (command.cdb()[0], self.has_cache) {
+            assert!(self.under_way.is_empty() && self.refused.is_empty(), "it is asked alone");
+            let mut parameters = vec![0; 24];
+            // Its length, and the caching page with WCE.
+            parameters[0] = 23;
+            parameters[4..7].copy_from_slice(&[mode::CACHING.0, 18, if has_cache { 4 } else { 0 }]);
+            self.told.push_back((tag, parameters));
+            return Ok(());
+        }
         let (opcode, length) = (command.cdb()[0], command.cdb().get(10..14));
         let same = length.and_then(|length| length.try_into().ok()).map_or(0, u32::from_be_bytes);
         let is_too_long = opcode == WRITE_SAME_16 && self.same_blocks_max > 0 && same > self.same_blocks_max;
-        if self.lacks != 0 && opcode == self.lacks {
+        let is_unknown = [MODE_SENSE_6, MODE_SENSE_10].contains(&opcode);
+        if is_unknown || self.lacks != 0 && opcode == self.lacks {
             self.refused.push_back((Some(AdditionalSense::INVALID_COMMAND_OPERATION_CODE), tag, data));
         } else if is_too_long {
             self.refused.push_back((Some(AdditionalSense::INVALID_FIELD_IN_CDB), tag, data));
@@ -80,6 +98,9 @@ impl Port for Narrow {
     }
 
     fn finish(&mut self) -> Result<Done, Failure> {
+        if let Some((tag, data)) = self.told.pop_front() {
+            return Ok(Done { tag, status: Some(Status::Good), sense: Vec::new(), data, session: 0 });
+        }
         let mut seen = self.seen.lock().unwrap();
         // A flush has no data; the writes of these tests have.
         if self.resets > 0
@@ -112,6 +133,10 @@ impl Port for Narrow {
 
     fn guard(&mut self, _: Lun, _: UnitIdentity) {}
 
+    fn has_other_modes(&self) -> bool {
+        self.has_other_modes
+    }
+
     fn close(self: Box<Self>) -> Result<(), Failure> {
         Ok(())
     }
@@ -141,7 +166,7 @@ pub(crate) fn disk_at(port: Box<dyn Port>) -> Disk {
     let details = CapacityDetails::default();
     let capacity = Capacity { blocks: 1 << 30, block_length_bytes: 512, details };
     let facts = UnitFacts { capacity: Some(capacity), ..UnitFacts::default() };
-    Disk { port, lun: Lun::from_number(0), name: "a disk".to_owned(), facts, session: 0, next_tag: 0 }
+    Disk { port, lun: Lun::from_number(0), name: "a disk".to_owned(), facts, next_tag: 0 }
 }
 
 /// Nothing sleeps: after the first few no more are sent than there is room for.
@@ -342,7 +367,8 @@ fn what_was_under_way_when_a_flush_failed_is_not_held_against_the_next_one() {
 
 #[test]
 fn without_a_cache_a_lost_session_costs_nothing() {
-    let (mut disk, seen) = uncached(forgetful(&[3]));
+    let narrow = Narrow { room: 64, lost_after: vec![1, 3], has_cache: Some(false), ..Narrow::default() };
+    let (mut disk, seen) = uncached(disk_of(narrow));
     let mut stream = WriteStream::new(&disk, 512, Flow::new(Depth::Commands(8)), Caching::default());
     write_blocks(&mut disk, &mut stream, 5);
     stream.flush(&mut disk).unwrap();
@@ -351,11 +377,41 @@ fn without_a_cache_a_lost_session_costs_nothing() {
 
 #[test]
 fn without_a_cache_a_reset_costs_nothing() {
-    let (mut disk, seen) = uncached(disk_of(Narrow { room: 64, resets: 1, ..Narrow::default() }));
+    let narrow = Narrow { room: 64, resets: 1, has_cache: Some(false), ..Narrow::default() };
+    let (mut disk, seen) = uncached(disk_of(narrow));
     let mut stream = WriteStream::new(&disk, 512, Flow::new(Depth::Commands(8)), Caching::default());
     write_blocks(&mut disk, &mut stream, 4);
     stream.flush(&mut disk).unwrap();
-    assert_eq!(seen.lock().unwrap().flushed_after, [4, 4], "once more");
+    assert_eq!(seen.lock().unwrap().flushed_after, [4], "it is asked in its place");
+}
+
+/// The writes were answered in the session in which it had none; a restart may have taken what they left in the cache.
+#[test]
+fn a_disk_that_gets_a_cache_later_is_not_taken_to_have_none() {
+    for (has_cache, has_other_modes) in [(Some(true), false), (None, false), (Some(false), true)] {
+        let lost_after = vec![4];
+        let narrow = Narrow { room: 64, lost_after, has_cache, has_other_modes, ..Narrow::default() };
+        let (mut disk, _) = uncached(disk_of(narrow));
+        let mut stream = WriteStream::new(&disk, 512, Flow::new(Depth::Commands(8)), Caching::default());
+        write_blocks(&mut disk, &mut stream, 4);
+        let failure = stream.flush(&mut disk).unwrap_err();
+        assert!(failure.is_unflushed(), "{has_cache:?}, {has_other_modes}: {failure}");
+        write_blocks(&mut disk, &mut stream, 4);
+        stream.flush(&mut disk).unwrap();
+    }
+}
+
+#[test]
+fn without_a_cache_a_flush_that_proves_nothing_stops_no_stream() {
+    let narrow = Narrow { room: 64, lost_after: vec![2], has_cache: Some(false), ..Narrow::default() };
+    let (mut disk, seen) = uncached(disk_of(narrow));
+    let mut stream = WriteStream::new(&disk, 512, Flow::new(Depth::Commands(8)), Caching::default());
+    write_blocks(&mut disk, &mut stream, 2);
+    stream.begin_flush(&mut disk).unwrap();
+    write_blocks(&mut disk, &mut stream, 30);
+    assert!(stream.has_flushed());
+    stream.flush(&mut disk).unwrap();
+    assert_eq!(seen.lock().unwrap().flushed_after, [2, 33]);
 }
 
 /// Each flush ends so, and nothing is lost by it.

@@ -73,8 +73,6 @@ pub(crate) struct WriteStream {
     unflushed: Unflushed,
     /// Each write is stable when it is answered, although the unit may have a cache (FUA).
     is_through: bool,
-    /// So is each that is answered in this session, in which the unit has said that it has no cache. It may get one later.
-    cacheless_session: Option<u32>,
     block_bytes: u32,
     piece_blocks: u32,
     caching: Caching,
@@ -89,7 +87,6 @@ impl WriteStream {
             resent: 0,
             unflushed: Unflushed::default(),
             is_through: caching.force_unit_access && has_fua,
-            cacheless_session: (!disk.facts.has_write_cache()).then_some(disk.session),
             block_bytes,
             piece_blocks: disk.transfer_blocks_max(),
             caching,
@@ -198,19 +195,20 @@ impl WriteStream {
         let ended = match self.pipeline.finish(disk) {
             Ok(ended) => ended,
             Err(failure) => {
-                if let (true, Barrier::UnderWay { tag }) = (failure.is_unflushed(), self.barrier) {
-                    self.pipeline.forget(tag);
-                    // Nothing of what it was to cover can have been lost, and the session goes on.
-                    let costs_nothing = self.unflushed.covered.is_none() && failure.tag().is_some();
-                    if costs_nothing && self.resent < RESENT_MAX {
-                        self.resent += 1;
-                        self.barrier = Barrier::Waits { below: tag };
-                        return self.push_barrier(disk);
-                    }
-                    self.barrier = Barrier::Open;
-                    self.unflushed.forget(self.pipeline.next_tag());
+                let (true, Barrier::UnderWay { tag }) = (failure.is_unflushed(), self.barrier) else {
+                    return Err(failure);
+                };
+                self.pipeline.forget(tag);
+                let is_over = failure.tag().is_none();
+                // Nothing of what it was to cover can have been lost, and the session goes on.
+                if self.unflushed.covered.is_none() && !is_over && self.resent < RESENT_MAX {
+                    self.resent += 1;
+                    self.barrier = Barrier::Waits { below: tag };
+                    return self.push_barrier(disk);
                 }
-                return Err(failure);
+                self.barrier = Barrier::Open;
+                self.unflushed.forget(self.pipeline.next_tag());
+                return if is_over { Err(failure) } else { self.forgo_flush(disk, failure) };
             }
         };
         let is_flush = self.barrier == Barrier::UnderWay { tag: ended.tag };
@@ -219,21 +217,30 @@ impl WriteStream {
         }
         match ended.result {
             // Without a cache there is nothing to flush, and a unit need not know how.
-            Err(failure)
-                if is_flush
-                    && self.cacheless_session.is_some()
-                    && failure.unfit() == Some(Unfit::Command) => {}
+            Err(failure) if is_flush && disk.told_no_cache() && failure.unfit() == Some(Unfit::Command) => {}
             result => self.pipeline.recycle(result?),
         }
         if is_flush && !self.unflushed.flushed(ended.session) {
             self.unflushed.forget(self.pipeline.next_tag());
-            return Err(Failure::flushed_too_late(&disk.name));
+            return self.forgo_flush(disk, Failure::flushed_too_late(&disk.name));
         }
-        if !is_flush && !self.is_through && self.cacheless_session != Some(ended.session) {
+        if !is_flush && !self.is_through {
             let is_covered = matches!(self.barrier, Barrier::Waits { below } if ended.tag < below);
             self.unflushed.note(ended.tag, ended.session, is_covered);
         }
         self.push_barrier(disk)
+    }
+
+    /// A flush has proved nothing, which is told unless the disk has no write cache: all that it has answered is stable then. It may have
+    /// got one since it was opened, and so is asked again, when nothing else is under way.
+    fn forgo_flush(&mut self, disk: &mut Disk, failure: Failure) -> Result<(), Failure> {
+        if !disk.told_no_cache() {
+            return Err(failure);
+        }
+        while !self.pipeline.slots.is_empty() {
+            self.finish_one(disk)?;
+        }
+        if disk.still_has_no_cache()? { Ok(()) } else { Err(failure) }
     }
 
     /// Waits for all commands, and for a flush that was begun.
@@ -284,10 +291,6 @@ impl WriteStream {
     pub(crate) fn flush(&mut self, disk: &mut Disk) -> Result<(), Failure> {
         self.drain(disk)?;
         self.begin_flush(disk)?;
-        match self.drain(disk) {
-            // Sessions were lost, and nothing with them.
-            Err(failure) if failure.is_unflushed() && disk.still_has_no_cache() => Ok(()),
-            ended => ended,
-        }
+        self.drain(disk)
     }
 }
