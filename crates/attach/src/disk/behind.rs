@@ -4,6 +4,9 @@
 //! soon as somebody is free to send it; nothing waits for a clock. A write that fails has been answered well before: so the
 //! failure is kept for good and told by every flush and every write that comes later, and what it was about is not read any more.
 //!
+//! Changes of the same bytes go in the order in which they came, whether they are answered ahead or not, and so does what waits for
+//! room. Nobody waits for what came later: others that write all the time hold up no one.
+//!
 //! No I/O here: threads of [`super::Disk`] take runs and say how they ended.
 
 use std::collections::VecDeque;
@@ -53,6 +56,13 @@ struct Sending {
     range: Range<u64>,
 }
 
+/// Bytes that somebody is to change: a write that is not taken yet, or what goes past here.
+#[derive(Debug)]
+struct Claim {
+    ticket: u64,
+    range: Range<u64>,
+}
+
 #[derive(Debug)]
 struct State {
     /// In the order in which they came.
@@ -61,6 +71,11 @@ struct State {
     /// Of both.
     bytes: usize,
     serials: u64,
+    /// In the order in which they came.
+    claims: Vec<Claim>,
+    tickets: u64,
+    /// The claims that wait for nothing but room.
+    for_room: VecDeque<u64>,
     way: Way,
     /// What may be of both, in bytes: what keeps the way busy, and no more, so that neither a flush nor a read waits long.
     bytes_max: usize,
@@ -83,9 +98,23 @@ pub(super) struct Behind {
 
 impl Default for State {
     fn default() -> Self {
-        let (waiting, sending, lost) = Default::default();
-        let (bytes, serials, way, failed, is_closed) = Default::default();
-        Self { waiting, sending, bytes, serials, way, bytes_max: BYTES_MIN, failed, lost, is_closed }
+        let (waiting, sending, bytes, serials, claims) = Default::default();
+        let (tickets, for_room, way, failed, lost, is_closed) = Default::default();
+        let bytes_max = BYTES_MIN;
+        Self {
+            waiting,
+            sending,
+            bytes,
+            serials,
+            claims,
+            tickets,
+            for_room,
+            way,
+            bytes_max,
+            failed,
+            lost,
+            is_closed,
+        }
     }
 }
 
@@ -96,8 +125,32 @@ impl State {
     }
 
     fn overlaps(&self, range: &Range<u64>) -> bool {
-        let waiting = self.waiting.iter().map(Run::range);
-        waiting.chain(self.sending.iter().map(|sending| sending.range.clone())).any(|at| overlap(&at, range))
+        self.overlaps_before(self.serials, range)
+    }
+
+    /// Something of these bytes that came before this serial is not through.
+    fn overlaps_before(&self, serial: u64, range: &Range<u64>) -> bool {
+        let waiting = self.waiting.iter().map(|run| (run.serial, run.range()));
+        let sending = self.sending.iter().map(|sending| (sending.serial, sending.range.clone()));
+        waiting.chain(sending).any(|(of, at)| of < serial && overlap(&at, range))
+    }
+
+    /// Somebody is to change these bytes.
+    fn claim(&mut self, range: &Range<u64>) -> u64 {
+        self.tickets += 1;
+        self.claims.push(Claim { ticket: self.tickets, range: range.clone() });
+        self.tickets
+    }
+
+    /// Something older of these bytes is left. It becomes no more: whoever comes later waits for the claim.
+    fn is_behind(&self, ticket: u64, range: &Range<u64>) -> bool {
+        let mut older = self.claims.iter().take_while(|claim| claim.ticket < ticket);
+        older.any(|claim| overlap(&claim.range, range)) || self.overlaps(range)
+    }
+
+    fn release(&mut self, ticket: u64) {
+        self.claims.retain(|claim| claim.ticket != ticket);
+        self.for_room.retain(|waits| *waits != ticket);
     }
 
     /// Something that came before this serial is not through.
@@ -135,6 +188,20 @@ fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
     one.start.max(other.start) < one.end.min(other.end)
 }
 
+/// Bytes that no later write changes as long as this is there.
+#[derive(Debug)]
+pub(super) struct Held<'a> {
+    behind: &'a Behind,
+    ticket: u64,
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.behind.lock().release(self.ticket);
+        self.behind.changed.notify_all();
+    }
+}
+
 impl Behind {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -144,29 +211,65 @@ impl Behind {
         self.changed.wait_while(self.lock(), condition).unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes data of whole blocks, no more than [`WRITE_BYTES_MAX`], when there is room for it and nothing older of the same
-    /// blocks is left.
+    /// Waits as long as this is so and no write has failed.
+    fn wait_on<'a>(
+        &self,
+        state: MutexGuard<'a, State>,
+        condition: impl Fn(&State) -> bool,
+    ) -> MutexGuard<'a, State> {
+        let waits = |state: &mut State| state.failed.is_none() && condition(state);
+        self.changed.wait_while(state, waits).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes data of whole blocks, no more than [`WRITE_BYTES_MAX`], when nothing older of the same blocks is left, and there is room
+    /// for it and for whoever waited for that before.
     ///
     /// # Errors
     /// An earlier write failed.
     pub(super) fn put(&self, offset: u64, data: Vec<u8>) -> Result<(), DiskError> {
         let range = offset..offset + data.len() as u64;
-        let mut state = self.wait_while(|state| {
-            state.failed.is_none() && (!state.has_room(data.len()) || state.overlaps(&range))
-        });
+        let mut state = self.lock();
+        let ticket = state.claim(&range);
+        state = self.wait_on(state, |state| state.is_behind(ticket, &range));
+        // From here on: who still waits for older bytes holds up nobody who waits for room.
+        state.for_room.push_back(ticket);
+        let is_first = |state: &State| state.for_room.front() == Some(&ticket);
+        state = self.wait_on(state, |state| !is_first(state) || !state.has_room(data.len()));
+        state.release(ticket);
         state.check()?;
         state.add(offset, data);
+        let is_waited_for = !state.for_room.is_empty();
         drop(state);
         self.filled.notify_one();
+        if is_waited_for {
+            self.changed.notify_all();
+        }
         Ok(())
     }
 
-    /// Waits until nothing of these bytes is left to be written.
+    /// Waits until nothing older of these bytes is left, before they are changed past here. Later writes of them wait for the end of
+    /// that.
+    ///
+    /// # Errors
+    /// An earlier write failed.
+    pub(super) fn hold(&self, range: &Range<u64>) -> Result<Held<'_>, DiskError> {
+        let mut state = self.lock();
+        let ticket = state.claim(range);
+        state = self.wait_on(state, |state| state.is_behind(ticket, range));
+        if let Err(error) = state.check() {
+            state.release(ticket);
+            return Err(error);
+        }
+        Ok(Held { behind: self, ticket })
+    }
+
+    /// Waits until all that was put before of these bytes is written.
     ///
     /// # Errors
     /// A write of some of them failed: what is there is not what was answered.
     pub(super) fn wait_for(&self, range: &Range<u64>) -> Result<(), DiskError> {
-        let state = self.wait_while(|state| state.overlaps(range));
+        let serial = self.lock().serials;
+        let state = self.wait_while(|state| state.overlaps_before(serial, range));
         if state.lost.iter().any(|lost| overlap(lost, range)) { state.check() } else { Ok(()) }
     }
 
@@ -182,14 +285,6 @@ impl Behind {
     pub(super) fn drain(&self) -> Result<(), DiskError> {
         let serial = self.lock().serials;
         self.wait_while(|state| state.has_before(serial)).check()
-    }
-
-    /// True if a write has failed.
-    ///
-    /// # Errors
-    /// That failure.
-    pub(super) fn check(&self) -> Result<(), DiskError> {
-        self.lock().check()
     }
 
     /// The next run, for whoever writes it; waits for one. `None`: there will be no more.
@@ -230,6 +325,7 @@ impl Behind {
 #[cfg(test)]
 mod tests {
     use std::thread;
+    use std::time::Instant;
 
     use super::*;
 
@@ -296,6 +392,126 @@ mod tests {
             read.join().unwrap().unwrap();
         });
         assert_eq!(behind.lock().bytes, 0);
+    }
+
+    /// Waits until this is so.
+    fn wait_until(behind: &Behind, is_so: impl Fn(&State) -> bool) {
+        while !is_so(&behind.lock()) {
+            thread::yield_now();
+        }
+    }
+
+    /// Has the oldest run written over a way that holds little, and tells where it was.
+    fn write_one(behind: &Behind) -> u64 {
+        let run = behind.take().unwrap();
+        behind.ended(run.serial(), Ok(()), Duration::ZERO, Duration::from_secs(60));
+        run.offset
+    }
+
+    #[test]
+    fn a_long_write_is_not_passed_by_short_ones_that_find_room() {
+        let behind = Behind::default();
+        let short = |at: u64| behind.put(at << 20, vec![0; BYTES_MIN / 4]);
+        (0..4).for_each(|at| short(at).unwrap());
+        let mut written = Vec::new();
+        thread::scope(|scope| {
+            scope.spawn(|| behind.put(1 << 40, vec![0; 1 << 20]).unwrap());
+            wait_until(&behind, |state| state.for_room.len() == 1);
+            written.push(write_one(&behind));
+            scope.spawn(|| short(4).unwrap());
+            wait_until(&behind, |state| state.for_room.len() == 2 || state.waiting.len() == 4);
+            written.extend((0..5).map(|_| write_one(&behind)));
+        });
+        let [.., fifth, sixth] = written[..] else { panic!("six were put") };
+        assert_eq!((fifth, sixth), (1 << 40, 4 << 20), "the long one has waited for longer");
+    }
+
+    #[test]
+    fn who_waits_for_older_bytes_holds_up_nobody_who_waits_for_room() {
+        let behind = Behind::default();
+        behind.put(0, vec![0; 512]).unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| behind.put(0, vec![1; 512]).unwrap());
+            wait_until(&behind, |state| state.claims.len() == 1);
+            behind.put(4096, vec![2; 512]).unwrap();
+            assert_eq!([write_one(&behind), write_one(&behind)], [0, 4096]);
+            assert_eq!(behind.take().map(|run| run.data[0]), Some(1));
+        });
+    }
+
+    /// As of a reader of a long range beside somebody who writes there all the time.
+    #[test]
+    fn a_reader_waits_for_what_came_before_it_and_for_no_more() {
+        let behind = Behind::default();
+        behind.put(0, vec![0; 512]).unwrap();
+        thread::scope(|scope| {
+            let read = scope.spawn(|| behind.wait_for(&(0..1 << 20)));
+            let since = Instant::now();
+            for at in 1u64.. {
+                // There is always one.
+                behind.put(at % 64 * 8192, vec![0; 512]).unwrap();
+                write_one(&behind);
+                if read.is_finished() || since.elapsed() > Duration::from_secs(20) {
+                    break;
+                }
+            }
+            assert!(behind.has(&(0..1 << 20)));
+            let is_read = read.is_finished();
+            write_one(&behind);
+            read.join().unwrap().unwrap();
+            assert!(is_read, "it waits for those who came later");
+        });
+    }
+
+    #[test]
+    fn what_goes_past_here_has_its_place_among_the_writes_of_the_same_bytes() {
+        let behind = Behind::default();
+        behind.put(0, vec![0; 512]).unwrap();
+        let is_passed = thread::scope(|scope| {
+            let (behind, (go, goes)) = (&behind, std::sync::mpsc::channel());
+            let zeroed = scope.spawn(move || {
+                let _held = behind.hold(&(0..1 << 20)).unwrap();
+                goes.recv().unwrap();
+                !behind.lock().waiting.is_empty()
+            });
+            wait_until(behind, |state| state.claims.len() == 1);
+            scope.spawn(|| behind.put(4096, vec![1; 512]).unwrap());
+            scope.spawn(|| behind.hold(&(4096..8192)).map(drop).unwrap());
+            wait_until(behind, |state| state.claims.len() == 3 || state.waiting.len() == 2);
+            // Others go on, also those that read there.
+            behind.put(1 << 20, vec![2; 512]).unwrap();
+            assert_eq!([write_one(behind), write_one(behind)], [0, 1 << 20]);
+            behind.wait_for(&(0..1 << 20)).unwrap();
+            go.send(()).unwrap();
+            let is_passed = zeroed.join().unwrap();
+            write_one(behind);
+            is_passed
+        });
+        assert!(!is_passed, "what is newer has to come after it");
+        let state = behind.lock();
+        assert_eq!((state.claims.len(), state.for_room.len(), state.bytes), (0, 0, 0));
+    }
+
+    #[test]
+    fn a_failure_ends_the_waiting_of_all_who_want_to_write() {
+        let behind = Behind::default();
+        behind.put(0, vec![0; BYTES_MIN]).unwrap();
+        thread::scope(|scope| {
+            let same = scope.spawn(|| behind.put(0, vec![0; 512]));
+            let past = scope.spawn(|| behind.hold(&(0..512)).map(drop));
+            let room = [1u64, 2].map(|at| {
+                let behind = &behind;
+                scope.spawn(move || behind.put(at << 30, vec![0; 512]))
+            });
+            wait_until(&behind, |state| state.claims.len() == 4 && state.for_room.len() == 2);
+            let run = behind.take().unwrap();
+            behind.ended(run.serial(), Err(io()), Duration::ZERO, Duration::ZERO);
+            for waiting in room.into_iter().chain([same, past]) {
+                assert_eq!(waiting.join().unwrap(), Err(io()));
+            }
+        });
+        let state = behind.lock();
+        assert_eq!((state.claims.len(), state.for_room.len(), state.bytes), (0, 0, 0));
     }
 
     #[test]

@@ -33,7 +33,7 @@ pub use resize::Resize;
 pub use space::{Extent, Space};
 
 use ahead::Ahead;
-use behind::Behind;
+use behind::{Behind, Held};
 use unit::{Fetched, Prefetch, Unit};
 
 /// How many runs are written behind at the same time: as many of the longest as may wait.
@@ -175,7 +175,7 @@ impl Disk {
             {
                 behind.put(offset, data)
             }
-            _ => self.settled_for_change(&range).and_then(|()| self.unit.write(offset, data, fua)),
+            _ => self.hold(&range).and_then(|_held| self.unit.write(offset, data, fua)),
         };
         self.changed(&range);
         written
@@ -199,7 +199,7 @@ impl Disk {
     /// [`DiskError`]: what of it is zero is not known.
     pub fn zero(&self, offset: u64, length: u64, may_unmap: bool, fua: bool) -> Result<(), DiskError> {
         let range = self.blocks_of(offset, length)?;
-        self.settled_for_change(&range)?;
+        let _held = self.hold(&range)?;
         let zeroed = self.unit.zero(offset, length, may_unmap, fua);
         self.changed(&range);
         zeroed
@@ -212,7 +212,7 @@ impl Disk {
     /// [`DiskError`]
     pub fn discard(&self, offset: u64, length: u64, fua: bool) -> Result<(), DiskError> {
         let range = self.blocks_of(offset, length)?;
-        self.settled_for_change(&range)?;
+        let _held = self.hold(&range)?;
         let discarded = self.unit.discard(offset, length, fua);
         self.changed(&range);
         discarded
@@ -313,15 +313,14 @@ impl Disk {
         Ok(offset / block * block..end.next_multiple_of(block))
     }
 
-    /// Waits until nothing that was answered is left to be written here.
+    /// Waits until all that was answered before is written here.
     fn settle(&self, range: &Range<u64>) -> Result<(), DiskError> {
         self.behind.as_ref().map_or(Ok(()), |behind| behind.wait_for(range))
     }
 
-    /// The same before these bytes are changed in another way: not where a write has failed.
-    fn settled_for_change(&self, range: &Range<u64>) -> Result<(), DiskError> {
-        self.settle(range)?;
-        self.behind.as_ref().map_or(Ok(()), |behind| behind.check())
+    /// The same before these bytes are changed in another way, and what is written here later waits: not where a write has failed.
+    fn hold(&self, range: &Range<u64>) -> Result<Option<Held<'_>>, DiskError> {
+        self.behind.as_ref().map(|behind| behind.hold(range)).transpose()
     }
 
     /// These bytes are not what they were when they were read ahead.
