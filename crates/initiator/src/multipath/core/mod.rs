@@ -86,7 +86,8 @@ pub(crate) enum Outcome {
     Unknown,
     /// It was not answered, and was ended at the target: it may have been carried out, and does nothing any more.
     Stopped,
-    /// The target tells that a reset or another initiator has ended it (TASK ABORTED): the same, and the path is as good as any.
+    /// A reset, of ours or as the target tells (TASK ABORTED), or another initiator has ended it: the same, and the path is as good as
+    /// any.
     Aborted,
 }
 
@@ -295,6 +296,11 @@ impl<T> Core<T> {
                     self.ghosts.note(now, nexus, entry.serial, facts.extent);
                 }
             }
+        }
+        let is_of_reset = outcome == Outcome::Aborted && (entry.is_void || self.resetting.is_some());
+        if facts.kind == Kind::Flushes && is_of_reset {
+            // It was no fault of the flush: its caller makes sure of what it was to cover, and sends another one.
+            return Verdict::ResetSinceFlush;
         }
         let may_go_on = match outcome {
             Outcome::Unknown | Outcome::Stopped | Outcome::Aborted => {

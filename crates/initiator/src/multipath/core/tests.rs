@@ -229,7 +229,7 @@ impl World {
             ended.extend(old.into_iter().filter(|_| !far.is_ghost));
         }
         for write in ended {
-            self.answer(now, write, Outcome::Stopped);
+            self.answer(now, write, Outcome::Aborted);
         }
     }
 

@@ -91,6 +91,20 @@ fn refusal(status: &Status) -> Option<Outcome> {
     }
 }
 
+/// What a command has come to that has no status. `is_over`: its session is lost.
+const fn unanswered(error: &CommandError, is_over: bool) -> Outcome {
+    match error {
+        CommandError::NotSent(_) if is_over => Outcome::NotSent,
+        CommandError::Overdue { ended_by: Remedy::Reinstatement, .. } => Outcome::Unknown,
+        CommandError::Unknown(_) if is_over => Outcome::Unknown,
+        // Nobody here aborts a command but by a reset of the unit.
+        CommandError::Aborted => Outcome::Aborted,
+        // In a session that goes on, the target has ended it, or does not know it.
+        CommandError::Overdue { .. } | CommandError::Unknown(_) => Outcome::Stopped,
+        _ => Outcome::Other,
+    }
+}
+
 impl Engine {
     pub(super) fn id_of(&self, key: usize) -> CommandId {
         let serial = self.core.entries.get(key).map_or(0, |entry| entry.serial);
@@ -250,14 +264,7 @@ impl Engine {
             Ok(status) => refusal(status).unwrap_or(Outcome::Other),
             // The session was closed by the caller.
             Err(_) if self.is_leaving => Outcome::Other,
-            Err(CommandError::NotSent(_)) if is_over => Outcome::NotSent,
-            Err(CommandError::Overdue { ended_by: Remedy::Reinstatement, .. }) => Outcome::Unknown,
-            Err(CommandError::Unknown(_)) if is_over => Outcome::Unknown,
-            // In a session that goes on, the target has ended it: by a reset, or it does not know it.
-            Err(CommandError::Overdue { .. } | CommandError::Unknown(_) | CommandError::Aborted) => {
-                Outcome::Stopped
-            }
-            Err(_) => Outcome::Other,
+            Err(error) => unanswered(error, is_over),
         };
         match self.core.ended(self.now, key, outcome) {
             Verdict::Over => {
@@ -386,6 +393,23 @@ mod tests {
         let said = |code| refusal(&Status { code, ..Status::default() });
         assert_eq!(said(0x40), Some(Outcome::Aborted));
         assert!([0x00, 0x02, 0x08, 0x18, 0x28].into_iter().all(|code| said(code).is_none()));
+    }
+
+    #[test]
+    fn what_a_reset_of_ours_has_ended_is_told_from_what_is_not_answered() {
+        let late = |ended_by| CommandError::Overdue { waited: Duration::from_secs(600), ended_by };
+        let unknown = CommandError::Unknown(String::new());
+        for (error, is_over, outcome) in [
+            (CommandError::Aborted, false, Outcome::Aborted),
+            (late(Remedy::LogicalUnitReset), false, Outcome::Stopped),
+            (late(Remedy::Reinstatement), true, Outcome::Unknown),
+            (unknown.clone(), false, Outcome::Stopped),
+            (unknown, true, Outcome::Unknown),
+            (CommandError::NotSent(String::new()), true, Outcome::NotSent),
+            (CommandError::NotSent(String::new()), false, Outcome::Other),
+        ] {
+            assert_eq!(unanswered(&error, is_over), outcome, "{error:?}");
+        }
     }
 
     /// Commands do not go over a path in standby; what it tells of our reset, it tells to a question for states.

@@ -239,6 +239,44 @@ fn a_reset_that_any_path_tells_of_fails_the_next_flush_once() {
     assert_eq!(core.session, 2);
 }
 
+/// It is no fault of the flush, and its caller can send another one; but none is good that does not come behind what is written again.
+#[test]
+fn a_flush_that_a_reset_of_ours_has_ended_tells_of_the_reset() {
+    for is_told_first in [false, true] {
+        let mut world = haunted(&[1, 2]);
+        world.serve(1, 0);
+        world.write(0);
+        let submit = |world: &mut World| {
+            let key = world.core.submit(world.now, flush(), 0);
+            (key, world.core.actions.pop_front())
+        };
+        let (beside, sent) = submit(&mut world);
+        assert_eq!(sent, Some(Action::Send { key: beside, path: 1 }));
+        world.pass(60);
+        assert_eq!(world.resetting.take(), Some(1));
+        if is_told_first {
+            world.core.reset(world.now, true);
+        }
+        assert_eq!(world.core.ended(world.now, beside, Outcome::Aborted), Verdict::ResetSinceFlush);
+        world.core.take(beside);
+        if !is_told_first {
+            // The next one may be there before the answer to the reset.
+            let (early, sent) = submit(&mut world);
+            assert_eq!(sent, Some(Action::Send { key: early, path: 1 }));
+            world.core.reset(world.now, true);
+            assert_eq!(world.core.ended(world.now, early, Outcome::Good), Verdict::ResetSinceFlush);
+            world.core.take(early);
+        }
+        assert_eq!(world.core.session, 1);
+        world.settle();
+        let (next, sent) = submit(&mut world);
+        assert_eq!(sent, Some(Action::Fail { key: next, failure: Failure::ResetSinceFlush }));
+        world.core.take(next);
+        let (last, _) = submit(&mut world);
+        assert_eq!(world.core.ended(world.now, last, Outcome::Good), Verdict::Over);
+    }
+}
+
 /// What is answered in one turn is heard of behind the reset, whatever came first.
 #[test]
 fn a_write_beside_a_reset_counts_as_before_it() {
