@@ -47,12 +47,14 @@ pub struct Domain {
     environment: Arc<dyn Environment>,
     tokens: Tokens,
     members: Mutex<Members>,
-    kept: Arc<Budget>,
+    buffers: Arc<Budget>,
+    copy_records: Arc<Budget>,
 }
 
-/// What the nexuses of a domain keep in buffers (WRITE BUFFER) and records of copies, all together. A host's tests take 8 KiB, its copies
-/// 64 KiB at most.
-const KEPT_BYTES_MAX: usize = 16 << 20;
+/// What the nexuses of a domain keep in buffers (WRITE BUFFER), all together. A host's tests take 8 KiB.
+const BUFFERS_BYTES_MAX: usize = 8 << 20;
+/// And in records of copies, of which a host has a few.
+const COPY_RECORDS_BYTES_MAX: usize = 8 << 20;
 
 /// A nexus among those of its initiator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -69,8 +71,9 @@ struct Members {
 impl Domain {
     /// A domain in its surroundings.
     pub fn new(environment: Arc<dyn Environment>) -> Domain {
-        let kept = Arc::new(Budget::new(KEPT_BYTES_MAX));
-        Domain { environment, tokens: Tokens::default(), members: Mutex::default(), kept }
+        let [buffers, copy_records] =
+            [BUFFERS_BYTES_MAX, COPY_RECORDS_BYTES_MAX].map(|bytes| Arc::new(Budget::new(bytes)));
+        Domain { environment, tokens: Tokens::default(), members: Mutex::default(), buffers, copy_records }
     }
 
     pub(crate) fn environment(&self) -> &dyn Environment {
@@ -81,9 +84,14 @@ impl Domain {
         &self.tokens
     }
 
-    /// For what nexuses keep between their commands.
-    pub(crate) fn kept(&self) -> &Arc<Budget> {
-        &self.kept
+    /// For what WRITE BUFFER leaves.
+    pub(crate) fn buffers(&self) -> &Arc<Budget> {
+        &self.buffers
+    }
+
+    /// For what can be asked about copies.
+    pub(crate) fn copy_records(&self) -> &Arc<Budget> {
+        &self.copy_records
     }
 
     /// Forgets tokens that have not been used for too long, so that writes to what they stood for need not be looked at any more. The

@@ -307,14 +307,17 @@ impl LogicalUnit {
     /// a command with [`Io::SaveState`] has gone on or was abandoned, and after each operation; after one that has failed not
     /// at once. `None`: nothing is left.
     pub fn next_work(&self) -> Option<Io> {
-        if self.drain.begin() {
+        // A cache that cannot be flushed, which is tried for as long as it takes, holds up nothing else.
+        let yields = self.drain.yields();
+        if !yields && self.drain.begin() {
             return Some(Io::Flush);
         }
         let work = match self.work.occupation() {
             Occupation::None => None,
             _ => self.work.next(self.medium()),
         };
-        let io = work.or_else(|| self.saved.take_debt().then_some(Io::SaveState))?;
+        let io = work.or_else(|| self.saved.take_debt().then_some(Io::SaveState));
+        let io = io.or_else(|| (yields && self.drain.begin()).then_some(Io::Flush))?;
         *self.marks_stored() = (io == Io::SaveState).then(|| self.marks.released());
         Some(io)
     }

@@ -101,7 +101,7 @@ impl WriteBuffer {
         let bytes = event.data_out(self.length)?;
         let mut written = context.itl().buffers().lock();
         if written.charge.is_none() {
-            let charge = context.nexus.device().domain().kept().take(2 * BUFFER_BYTES);
+            let charge = context.nexus.device().domain().buffers().take(2 * BUFFER_BYTES);
             let none_left = SenseData::illegal(AdditionalSense::INSUFFICIENT_RESOURCES);
             written.charge = Some(charge.ok_or(none_left)?);
         }

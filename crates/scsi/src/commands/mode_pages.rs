@@ -108,8 +108,9 @@ impl ModeSelect {
             Waiting::List => self.list_came(context, event),
             Waiting::Flush => {
                 let flushed = event.io(Direction::Write, context.unit());
-                if flushed.is_err() {
-                    self.abandon(context.unit());
+                match flushed {
+                    Ok(_) => context.unit().settle_drain(context.itl()),
+                    Err(_) => self.abandon(context.unit()),
                 }
                 flushed.and_then(|_| self.save_or_end(context))
             }

@@ -2,8 +2,8 @@
 //!
 //! The pages are made in [`crate::mode`].
 
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, MutexGuard, PoisonError};
 
 use super::LogicalUnit;
 use crate::attention::{ItlNexus, UnitAttention};
@@ -25,6 +25,8 @@ pub(super) struct Modes {
 pub(super) struct Drain {
     /// In one, so that nobody finds it over between two changes.
     state: AtomicU8,
+    /// It has failed, and what else the unit has to do comes first this time.
+    yields: AtomicBool,
 }
 
 impl Drain {
@@ -44,6 +46,17 @@ impl Drain {
         self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, &change).ok().and_then(change)
     }
 
+    /// Whether something else has the next turn; asked once for each.
+    pub(super) fn yields(&self) -> bool {
+        self.yields.swap(false, Ordering::AcqRel)
+    }
+
+    /// Somebody else has flushed what was in the cache when it was turned off. A flush that is under way ends by itself. True: nothing
+    /// is in the cache any more.
+    fn settle(&self) -> bool {
+        self.change(|state| (state == Drain::OWED).then_some(0)).is_some()
+    }
+
     /// True: the caller flushes, and tells how that has ended. Who asks again before that could not flush, and shall.
     pub(super) fn begin(&self) -> bool {
         self.change(|state| (state != 0).then_some(Drain::FLUSHING)).is_some()
@@ -53,6 +66,9 @@ impl Drain {
     fn end(&self, went_well: bool) -> Option<bool> {
         let left = |state| if went_well { state & !Drain::FLUSHING } else { Drain::OWED };
         let ended = self.change(|state| (state & Drain::FLUSHING != 0).then(|| left(state)));
+        if ended.is_some() {
+            self.yields.store(!went_well, Ordering::Release);
+        }
         ended.map(|state| state == 0)
     }
 }
@@ -93,6 +109,14 @@ impl LogicalUnit {
     /// The cache is off, and what it held was not flushed for the command that has turned it off.
     pub(crate) fn owe_drain(&self) {
         self.drain.owe();
+    }
+
+    /// The cache is off, and the command of this nexus that has turned it off has flushed it since. Others may have read meanwhile that
+    /// there is one.
+    pub(crate) fn settle_drain(&self, by: &Arc<ItlNexus>) {
+        if self.drain.settle() {
+            self.establish_for_others(by, UnitAttention::ModeParametersChanged);
+        }
     }
 
     /// An operation of the unit's own has ended. True: it was the flush of a cache that was turned off. Who has read

@@ -50,12 +50,12 @@ fn the_data_buffer_has_offsets_and_bounds() {
     }
 }
 
-/// However many nexuses there are, their buffers have 16 MiB; who has one keeps it.
+/// However many nexuses there are, their buffers have 8 MiB; who has one keeps it.
 #[test]
 fn buffers_of_all_nexuses_are_bounded() {
     const INSUFFICIENT_RESOURCES: (u8, u8, u8) = (5, 0x55, 3);
     let device = device(config());
-    let mut hosts: Vec<Host> = (0..2048).map(|_| Host::on(device.clone())).collect();
+    let mut hosts: Vec<Host> = (0..1024).map(|_| Host::on(device.clone())).collect();
     for host in &mut hosts {
         host.good(&buffer(0x3b, 0x02, 0, 0, 1), &[7]);
     }

@@ -57,7 +57,7 @@ pub(super) fn begin_record(
     service_action: u8,
 ) -> Result<Running, SenseData> {
     let Some(list) = list else { return Ok(CopyRecords::begin_unlisted(service_action)) };
-    let kept = context.nexus.device().domain().kept();
+    let kept = context.nexus.device().domain().copy_records();
     context.itl().copies().begin(list, service_action, kept).map_err(|refusal| {
         SenseData::illegal(match refusal {
             Refusal::InProgress => AdditionalSense::OPERATION_IN_PROGRESS,
