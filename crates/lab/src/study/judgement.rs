@@ -220,6 +220,11 @@ impl CellResult {
         self.lost + self.dropped + self.lost_before
     }
 
+    /// Packets for which this machine had no time.
+    fn lost_here(&self) -> Option<String> {
+        (self.overrun > 0).then(|| format!("{} packets were lost here and not on the link", self.overrun))
+    }
+
     fn figure(&self, name: &str) -> Option<f64> {
         self.further.iter().find(|one| one.name == name).map(|one| one.measured)
     }
@@ -228,15 +233,14 @@ impl CellResult {
     /// through meanwhile, or by what they did while connections waited for each other's commands.
     fn losses(&self, model: f64) -> Option<(&'static str, String)> {
         let packets = self.packets_lost();
-        let figure = |name: &str| self.figure(name);
         let off = |carried: f64| (self.measured / carried - 1.0).abs();
         let is_it = |carried: &f64| *carried < model * REACHED && self.is_near(*carried, model);
         if packets + self.overrun == 0 || self.unit != "MB/s" {
             return None;
         }
-        let (windows, order) = (figure(WINDOWS_CARRY), figure(ORDER_CARRIES));
+        let (windows, order) = (self.figure(WINDOWS_CARRY), self.figure(ORDER_CARRIES));
         let of_windows = windows.filter(is_it);
-        let held_up = figure(HELD_UP).unwrap_or_default();
+        let held_up = self.figure(HELD_UP).unwrap_or_default();
         // Who is held up loses no more than the time.
         let missing = 1.0 - self.measured / windows.unwrap_or(model).min(model);
         let is_long_enough = held_up > 0.0 && missing <= held_up / 100.0 + SAMPLED;
@@ -246,13 +250,19 @@ impl CellResult {
             0 => String::new(),
             before => format!(", {before} of both before it was measured"),
         };
+        let on_the_line = (packets > 0).then(|| {
+            let (lost, dropped) = (self.lost, self.dropped);
+            format!(
+                "{lost} packets were lost on the line and {dropped} for want of room in its queues{before}"
+            )
+        });
+        let lost: Vec<String> = self.lost_here().into_iter().chain(on_the_line).collect();
         let lost = format!(
-            "{} packets were lost on the line and {} for want of room in its queues{before}, and what TCP's congestion windows let through meanwhile is {} MB/s",
-            self.lost,
-            self.dropped,
+            "{}, and what TCP's congestion windows let through meanwhile is {} MB/s",
+            lost.join(", "),
             figure_text(windows?)
         );
-        let stood_still = figure(STOOD_STILL).filter(|percent| *percent > 0.0).map(|percent| {
+        let stood_still = self.figure(STOOD_STILL).filter(|percent| *percent > 0.0).map(|percent| {
             format!("; for {percent:.0} % of the time a connection stood still, for nothing of what it had under way came")
         });
         let lost = lost + &stood_still.unwrap_or_default();
@@ -711,7 +721,7 @@ mod tests {
         };
         let (limit, machine) = lost_here(84.0);
         assert!(limit == "machine" && machine.starts_with("2 packets were lost here"), "{machine}");
-        assert!(machine.contains("0 packets were lost on the line") && machine.ends_with("is 84.0 MB/s"));
+        assert!(!machine.contains("on the line") && machine.ends_with("is 84.0 MB/s"), "{machine}");
         assert_eq!([99.0, 40.0].map(|carried| lost_here(carried).0), ["unexplained"; 2]);
         let (limit, because) = after_losses(80.0, 3, &[(WINDOWS_CARRY, 84.0), (STOOD_STILL, 12.0)]);
         assert!(

@@ -200,6 +200,7 @@ impl Reactor {
             self.now,
         );
         let initiator = outcome.initiator_name.as_str().to_owned();
+        let recovers = outcome.session.error_recovery_level > 0;
         let session = self.sessions.insert(TargetSession {
             core,
             place,
@@ -216,7 +217,7 @@ impl Reactor {
             unasked: Unasked::default(),
             hoard: Hoard::default(),
             unbegun: Hoard::default(),
-            keeper: None,
+            keeper: recovers.then(|| self.shared.kept_reads.keeper()),
             retained: None,
             waiters: Vec::new(),
             joiners: Vec::new(),

@@ -271,7 +271,7 @@ pub(super) struct TargetSession {
     pub(super) hoard: Hoard,
     /// The same of what it keeps for commands that cannot begin.
     pub(super) unbegun: Hoard,
-    /// Its place among those that keep reads to be sent again, while it does.
+    /// What it keeps of reads to be sent again; none at ErrorRecoveryLevel 0.
     pub(super) keeper: Option<Keeper>,
     /// Its place among the sessions that wait for a connection, while it has none.
     pub(super) retained: Option<Retained>,
@@ -403,17 +403,15 @@ impl TargetSession {
         }
     }
 
-    /// Keeps no more reads to be sent again than there is room for beside those of other sessions.
+    /// Keeps no more reads to be sent again than there is room for beside those of other sessions. Who has no connection cannot acknowledge
+    /// any, and has the time that was agreed on.
     pub(super) fn bound_kept_reads(&mut self, all: &KeptReads) {
-        if self.core.parameters().error_recovery_level == 0 {
-            return;
+        let Some(keeper) = &mut self.keeper else { return };
+        keeper.note(self.core.kept_read_bytes());
+        if !self.links.is_empty() {
+            self.core.bound_kept_reads(all.bytes_max());
+            keeper.note(self.core.kept_read_bytes());
         }
-        if self.core.kept_read_bytes() == 0 {
-            self.keeper = None;
-        } else if self.keeper.is_none() {
-            self.keeper = Some(all.count());
-        }
-        self.core.bound_kept_reads(all.bytes_max());
     }
 
     /// Bytes of a command's data that may come unsolicited, as agreed: where nothing was, more than this side would have offered.

@@ -63,8 +63,8 @@ impl<D: Share> Session<D> {
         self.recovery.answers.data_bytes()
     }
 
-    /// Bounds [`Self::kept_read_bytes`] from now on, in place of [`SessionSettings::kept_read_bytes_max`]. What is too much is forgotten
-    /// as there, the oldest first.
+    /// Bounds [`Self::kept_read_bytes`] from now on, in place of what its [settings](super::SessionSettings) have. What is too much is
+    /// forgotten, the oldest first.
     pub fn bound_kept_reads(&mut self, bytes_max: u64) {
         self.recovery.answers.bound_data(bytes_max);
     }

@@ -122,21 +122,18 @@ impl CellResult {
 
     /// Packets for which this machine had no time, where TCP's windows let through what came after that; where nobody knows what they let
     /// through, whatever came.
-    fn lost_here(&self, model: f64) -> Option<String> {
-        if self.overrun == 0 {
-            return None;
-        }
-        let lost = format!("{} packets were lost here and not on the link", self.overrun);
+    fn lost_here_left(&self, model: f64) -> Option<String> {
+        let lost = self.lost_here()?;
         if self.figure(WINDOWS_CARRY).is_none() {
             return Some(lost);
         }
-        self.losses(model).map(|(_, because)| format!("{lost}, {because}"))
+        self.losses(model).map(|(_, because)| because)
     }
 
     /// What of this machine was too slow for what the model expects, if anything was.
     pub(super) fn too_slow(&self, limit: Limit, model: f64, turn: Option<&CommandTurn>) -> Option<String> {
         let mut reasons = self.busy();
-        reasons.extend(self.lost_here(model));
+        reasons.extend(self.lost_here_left(model));
         // Who waits for round trips does not come at the line's rate, whatever single bursts took.
         if limit == Limit::Link && self.outpaced > OUTPACED_SHARE {
             reasons.push(format!(
