@@ -182,7 +182,7 @@ impl Nexus {
     }
 
     /// The state part of LOGICAL UNIT RESET (SAM-5); the driver aborts the commands first, and has
-    /// [copies ended](LogicalUnit::end_copies) before that. Every nexus,
+    /// [copies ended](crate::LogicalUnit::end_copies) before that. Every nexus,
     /// this one too, gets BUS DEVICE RESET FUNCTION OCCURRED. False: there is no such unit.
     pub fn logical_unit_reset(&self, lun: Lun) -> bool {
         self.find(lun).map(|(_, path)| path.unit.reset()).is_some()
