@@ -54,11 +54,18 @@ impl Keeper {
     /// The session keeps so many bytes now.
     pub(crate) fn note(&mut self, bytes: u64) {
         let before = std::mem::replace(&mut self.bytes, bytes);
-        // What is taken away was added before, so that neither is ever less than nothing.
-        self.all.keepers.fetch_add(usize::from(bytes > 0), Ordering::Relaxed);
-        self.all.keepers.fetch_sub(usize::from(before > 0), Ordering::Relaxed);
-        self.all.bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.all.bytes.fetch_sub(before, Ordering::Relaxed);
+        let (keeps, kept) = (bytes > 0, before > 0);
+        // At once: nobody is to see a session twice, or not at all.
+        if keeps && !kept {
+            self.all.keepers.fetch_add(1, Ordering::Relaxed);
+        } else if kept && !keeps {
+            self.all.keepers.fetch_sub(1, Ordering::Relaxed);
+        }
+        if bytes >= before {
+            self.all.bytes.fetch_add(bytes - before, Ordering::Relaxed);
+        } else {
+            self.all.bytes.fetch_sub(before - bytes, Ordering::Relaxed);
+        }
     }
 }
 

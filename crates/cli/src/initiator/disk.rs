@@ -89,9 +89,14 @@ impl Disk {
         Ok(Disk { port, lun, name, facts, next_tag: 0 })
     }
 
-    /// Whether it has said that it has no write cache, and not since that its modes were changed.
+    /// Whether it has said when it was opened that it has no write cache.
+    pub(crate) fn has_no_cache(&self) -> bool {
+        !self.facts.has_write_cache()
+    }
+
+    /// The same, and not since that its modes were changed.
     pub(crate) fn told_no_cache(&self) -> bool {
-        !self.facts.has_write_cache() && !self.port.has_other_modes()
+        self.has_no_cache() && !self.port.has_other_modes()
     }
 
     /// Whether a disk that had no write cache when it was opened says the same now, while it has nothing else to do. If so, what it

@@ -217,7 +217,7 @@ impl WriteStream {
         }
         match ended.result {
             // Without a cache there is nothing to flush, and a unit need not know how.
-            Err(failure) if is_flush && disk.told_no_cache() && failure.unfit() == Some(Unfit::Command) => {}
+            Err(failure) if is_flush && disk.has_no_cache() && failure.unfit() == Some(Unfit::Command) => {}
             result => self.pipeline.recycle(result?),
         }
         if is_flush && !self.unflushed.flushed(ended.session) {
