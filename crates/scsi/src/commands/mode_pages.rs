@@ -99,17 +99,21 @@ pub(crate) struct ModeSelect {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Waiting {
     List,
-    Flush,
+    /// `turns_off`: its caching page asks for no cache, and so its initiator knows that there is none.
+    Flush {
+        turns_off: bool,
+    },
 }
 
 impl ModeSelect {
     pub(super) fn resume(self, context: &Context<'_>, event: Event<'_>) -> Progress {
         match self.waiting {
             Waiting::List => self.list_came(context, event),
-            Waiting::Flush => {
+            Waiting::Flush { turns_off } => {
                 let flushed = event.io(Direction::Write, context.unit());
                 match flushed {
-                    Ok(_) => context.unit().settle_drain(context.itl()),
+                    Ok(_) if turns_off => context.unit().settle_drain(context.itl()),
+                    Ok(_) => {}
                     Err(_) => self.abandon(context.unit()),
                 }
                 flushed.and_then(|_| self.save_or_end(context))
@@ -119,7 +123,7 @@ impl ModeSelect {
 
     /// The command ends here. The values that it has changed stay; what was cached, and is not surely stable, is still to become so.
     pub(super) fn abandon(&self, unit: &LogicalUnit) {
-        if self.waiting == Waiting::Flush {
+        if matches!(self.waiting, Waiting::Flush { .. }) {
             unit.owe_drain();
             if self.save {
                 unit.saved().owe();
@@ -134,14 +138,19 @@ impl ModeSelect {
             return Err(SenseData::illegal(AdditionalSense::PARAMETER_LIST_LENGTH_ERROR));
         }
         let had_cache = unit.cache_may_be_dirty();
-        let (before, after) = unit.change_mode(self.save, |current| parse(unit, current, self.form, list))?;
+        let mut turns_off = false;
+        let (before, after) = unit.change_mode(self.save, |current| {
+            let selected = parse(unit, current, self.form, list)?;
+            turns_off = selected.has_caching_page && !selected.values.flags.write_cache_enabled();
+            Ok(selected)
+        })?;
         if before != after {
             unit.establish_for_others(context.itl(), UnitAttention::ModeParametersChanged);
         }
         // From here on writes are stable one by one; what was cached before must become so too. A failed flush is told, and the cache
         // stays off, which is the safe side; it is there for who asks until the unit itself has emptied it.
         if had_cache && !after.flags.write_cache_enabled() {
-            let select = ModeSelect { waiting: Waiting::Flush, ..self };
+            let select = ModeSelect { waiting: Waiting::Flush { turns_off }, ..self };
             return Ok((State::ModeSelect(select), Step::Io(Io::Flush)));
         }
         self.save_or_end(context)
